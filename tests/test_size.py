@@ -12,8 +12,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 BUDGETS = {
-    "src/repshare": 13_768,  # 10,000 is where it goes; the rule of enough samples a class came after the first count
-    "lab/repshare_lab": 6_970,
+    "src/repshare": 13_772,  # 10,000 is where it goes; the rule of enough samples a class came after the first count
+    "lab/repshare_lab": 6_990,
     "flower/repshare_flower": 370,
 }
 SLACK = 0.04  # of a number: what may be gained before it has to be written down

@@ -188,4 +188,4 @@ def test_only_a_file_can_be_backed_up_or_restored_to(run, redis_url):
     assert "see docs/relay.md for backups of Redis" in run("backup", "b.db", "--db", redis_url)[0]
     assert "is no file" in run("restore", "b.db", "--db", "memory")[0]
     said, code = run("backup", "none/b.db")
-    assert (said, code) == ("repshare: none/b.db cannot be written: unable to open database file\n", 1)
+    assert (said, code) == ("repshare: none/b.db cannot be written: No such file or directory\n", 2)

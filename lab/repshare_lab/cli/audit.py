@@ -2,7 +2,7 @@
 
 import json as jsonlib
 import math
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,7 @@ def audit(
         dataset: With --samples: mnist, fashion_mnist, cifar10, digits, or your own as file.py:function.
         members: With --samples: clients whose total is attacked, as a group's; 1: a client's own releases.
         space: With --samples: the common space, as in `relay tasks create`. Default: the one that suits the data.
-        output: Folder for audit.json and audit.png; with --samples, for leakage.json.
+        output: Folder for audit.json; with --samples, for leakage.json.
     """
     console = Console(stderr=json)
     if samples:
@@ -96,26 +96,32 @@ def _audit_releases(
 
 def _audit_noise(grid: Grid, output: Path, console: Console, *, json: bool) -> None:
     """Attack noisy sequences of releases."""
-    from repshare_lab.audit import pictures, sums
+    from repshare_lab.audit import clients, sums
 
     _make_folder(output)
     lines, share = [], sums.BROKEN if grid.broken else 1.0
     with progress(console, "attacks") as bar, interruptible("nothing was written") as until_interrupted:
-        task = bar.add_task("", total=sums.count_attacks(grid))
-        for line in until_interrupted(sums.infer_membership(grid, share=share)):
+        total = sums.count_attacks(grid) + len(grid.epsilons) * len(clients.CASES)
+        task = bar.add_task("", total=total)
+        for line in until_interrupted(_attack(grid, share)):
             lines.append(line)
             bar.update(task, advance=1, description=f"ε = {line['epsilon']:g}, {line['case']}")
     document = {"membership": [_finite(line) for line in lines], "broken": grid.broken}
     write_atomically(output / "audit.json", jsonlib.dumps(document, indent=2) + "\n")
-    title = f"open marks: {grid.releases} releases. {'Half of the noise left out' if grid.broken else 'As it ships'}"
-    pictures.draw_bounds(lines, output / "audit.png", title)
     if json:
         print_json(document)
         return
     console.print(membership_table(lines))
     _say_outcome(lines, console)
-    for what, name in (("figure", "audit.png"), ("figures", "audit.json")):
-        say(console, f"{what:<16}{output / name}")
+    say(console, f"{'figures':<16}{output / 'audit.json'}")
+
+
+def _attack(grid: Grid, share: float) -> Generator[dict[str, Any]]:
+    """Attack the guard, in as many trials as it takes, and then what leaves clients."""
+    from repshare_lab.audit import clients, sums
+
+    yield from sums.infer_membership(grid, share=share)
+    yield from clients.infer_membership(grid, share=share)
 
 
 def _make_folder(path: Path) -> None:

@@ -35,9 +35,9 @@ class Output:
     name: str | None = None
     """Name of the run: its folder in runs/. Default: the dataset and the time."""
     resume: bool = False
-    """Continue the run with this --name, perhaps with more methods, seeds or rounds."""
+    """Continue the run with this --name, perhaps with more methods or seeds. With more rounds, its runs begin again."""
     keep_models: bool = False
-    """Keep the final models in the run's folder, and the state from which --resume goes on to more --rounds."""
+    """Keep the final models in the run's folder."""
     json: Json = False
     workers: int | None = None
     """Number of worker processes; 0 for none, which is slower and easier to debug.

@@ -1,7 +1,6 @@
 """Verified data sets kept on this machine: one file each, written whole or not at all."""
 
 import os
-import time
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +8,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
 from repshare.errors import DataError
-from repshare.files import PART, write_atomically
+from repshare.files import write_atomically
 from repshare_lab.data.contents import Arrays, verify
-
-ORPHAN_SECONDS = 3600.0  # a part this old belongs to a process that was killed while writing
 
 
 def root() -> Path:
@@ -47,16 +44,5 @@ def write(name: str, arrays: Arrays) -> None:
     """Keep the arrays. Readers and other writers see the old file or the whole new one, never a part."""
     path = location(name)
     path.parent.mkdir(parents=True, exist_ok=True)
-    remove_orphans(path.parent)
     content = save({field: np.ascontiguousarray(array) for field, array in arrays._asdict().items()})
     write_atomically(path, content)
-
-
-def remove_orphans(folder: Path) -> None:
-    """Remove what killed processes have left half-written."""
-    for part in folder.glob(f"*{PART}"):
-        try:
-            if time.time() - part.stat().st_mtime > ORPHAN_SECONDS:
-                part.unlink()
-        except FileNotFoundError:  # its writer has finished, or another process was first
-            continue

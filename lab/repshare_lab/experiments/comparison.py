@@ -24,13 +24,12 @@ from repshare_lab.methods import find_method
 from repshare_lab.results.findings import clients_differ, summarise_own
 from repshare_lab.results.records import RunFolder, group, read_setting, summarise
 from repshare_lab.simulation import Checkpoint, Workers, following, resolve, simulate
-from repshare_lab.simulation.checkpoint import States, lengthen
+from repshare_lab.simulation.checkpoint import States
 from repshare_lab.simulation.plan import deal, has_space, make_plan, make_run, make_task
 from repshare_lab.simulation.pools import choose_workers
-from repshare_lab.simulation.schedule import is_ever_tested, test_is_due
+from repshare_lab.simulation.schedule import is_ever_tested
 from repshare_lab.simulation.starting import leave_if_unguarded
 
-TESTED = ("test_accuracy", "test_own", "test_unseen")  # fields of a record that a test fills in
 AnySetting = TypeVar("AnySetting", bound=Setting)
 Step = tuple[str, int, int]  # a run's title, the round that is over, and the number of its rounds
 
@@ -101,7 +100,6 @@ def carry_out(
     """Carry out the runs that the folder does not hold yet, writing each round's records as it ends.
 
     A run that was interrupted resumes from its last checkpoint, and what was recorded after that is recorded again.
-    With its models, a run's last checkpoint is kept too: from there it can go on to more rounds.
     """
     finished = folder.finished()
     for run in runs:
@@ -113,8 +111,7 @@ def carry_out(
         models = folder.path / "models" / name if keep_models else None
         yield from resume_run(run, splits, folder, name, folder.records, workers, checkpoint_every, models)
         folder.finish(called, run.seed)
-        if not keep_models:
-            checkpoints(folder, name).clear()
+        checkpoints(folder, name).clear()
     _arrange(folder.records, runs)
 
 
@@ -131,7 +128,7 @@ def grow(
 ) -> list[str]:
     """Let a folder that holds some of these runs, or some of their rounds, hold all of them.
 
-    Return the titles of finished runs that begin again, because their last state or their models were not kept.
+    Return the titles of finished runs that begin again, for more rounds or for models that were not kept.
     """
     described = json.loads((folder.path / "run.json").read_text())
     before = replace(setting, rounds=described["setting"]["rounds"])
@@ -142,30 +139,12 @@ def grow(
         lacks_models = keep_models and called in finished and not (folder.path / "models" / name).is_dir()
         if not longer and not lacks_models:
             continue
-        if lacks_models or not _lengthen(run, folder, name):
-            checkpoints(folder, name).clear()
-            again += [f"{called[0]}, seed {called[1]}"] if called in finished else []
+        checkpoints(folder, name).clear()
+        again += [f"{called[0]}, seed {called[1]}"] if called in finished else []
         folder.reopen(*called)
     if before != setting or len(described["methods"]) * len(described["seeds"]) < len(runs):
         folder.grow(describe(runs, setting))
     return again
-
-
-def _lengthen(run: Run[ResolvedSetting], folder: RunFolder, name: str) -> bool:
-    """Let this run go on from its checkpoint to more rounds than it had. Return whether that is possible."""
-    manifest = checkpoints(folder, name).folder / "manifest.json"
-    if not manifest.exists():
-        return False
-    lines, done = folder.records.read(), json.loads(manifest.read_text())["round"]
-    kept = []
-    for line in lines:
-        own = (line["method"], line["seed"]) == (name_of(run), run.seed) and line["round"] <= done
-        due = test_is_due(run.setting, line["round"])
-        if own and due and line["test_accuracy"] is None:
-            return False
-        kept.append(line if due or not own else {**line, **dict.fromkeys(TESTED)})
-    folder.records.keep_only(kept)
-    return lengthen(manifest.parent, run) > 0
 
 
 def resume_run(
@@ -253,7 +232,8 @@ def compare(
         seeds: Number of seeds. Each has its own split and starting weights.
         splits: The data, if you have them already. The name of the data set is then only a name.
         folder: Folder for run.json and the records. Default: none is kept.
-        resume: Continue what the folder holds. There may be more methods, seeds or rounds than it has.
+        resume: Continue what the folder holds. There may be more methods or seeds than it has. With more rounds, its
+            runs begin again.
         keep_models: Keep the final models in the folder.
         workers: Number of worker processes; 0 uses none. Or workers of your own, already entered. Default: one for
             each core, at most one for each client.
@@ -276,8 +256,7 @@ def compare(
         grows = RunFolder(Path(path), describe(runs, setting), resume=resume or folder is None, grows=True)
         held = stack.enter_context(grows)
         if again := grow(held, runs, setting, keep_models=keep_models):
-            why = "their models were not kept" if keep_models else "their last state was not kept (--keep-models does)"
-            tell(f"Beginning again, since {why}: {'; '.join(again)}.")
+            tell(f"Beginning again, for more rounds or since models were not kept: {'; '.join(again)}.")
         if not isinstance(workers, Workers):
             workers = stack.enter_context(choose_workers(workers, setting.clients))
         steps = carry_out(runs, found, held, workers, checkpoint_every=checkpoint_every, keep_models=keep_models)

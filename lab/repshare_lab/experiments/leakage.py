@@ -146,7 +146,7 @@ def show(lines: Sequence[Line], folder: Path, setting: ResolvedSetting) -> list[
 
 
 SHOWN = 5  # releases
-STAR = f"class sums, ε = {exposure.BUDGET:g}"
+STAR = f"class sums, ε = {exposure.BUDGET:g}, one release"
 COLOURS = {  # by samples behind what is seen
     12: "#999999", 60: "#E69F00", 120: "#D55E00", 360: "#CC79A7", 840: "#56B4E9", 1200: "#0072B2", 4000: "#009E73",
 }  # fmt: skip
@@ -157,9 +157,11 @@ def _draw(axes: Axes, lines: Sequence[Line], members: int) -> None:
         ordered = sorted(own, key=lambda line: line["d"])
         points = [(statistics.fmean(line["auc"]), statistics.fmean(line["accuracy"])) for line in ordered]
         x, y = zip(*points, strict=True)
-        noisy = method == WITH_NOISE
-        line, label = ("*", STAR) if noisy else ("o-", _title(samples))
-        axes.plot(x, y, line, color=COLOURS[samples], label=label, markersize=9 if noisy else 4, linewidth=1)
+        noisy, colour = method == WITH_NOISE, COLOURS[samples]
+        axes.plot([], [], "o-", color=colour, label=_title(samples), markersize=4, linewidth=1)
+        axes.plot(x, y, "*" if noisy else "o-", color=colour, markersize=9 if noisy else 4, linewidth=1)
+        if noisy:
+            axes.plot([], [], "*", color="black", label=STAR, markersize=9)
         for place, (one, point) in enumerate(zip(ordered, points, strict=True)):
             aside = (4, 4 if place % 2 else -9)  # so that neighbours do not meet
             axes.annotate(f"{one['d']:,}", point, aside, textcoords="offset points", fontsize=7, color=COLOURS[samples])

@@ -79,16 +79,6 @@ class Manifest(NamedTuple):
     clients: dict[int, SavedState]
 
 
-def lengthen(folder: Path, run: Run[Setting]) -> int:
-    """Make the checkpoint there that of this run, which has more rounds. Return its round: 0 if there is none."""
-    path = folder / "manifest.json"
-    if not path.exists():
-        return 0
-    held = json.loads(path.read_text())
-    write_atomically(path, json.dumps({**held, "run": _describe(run)}) + "\n")
-    return int(held["round"])
-
-
 def _describe(run: Run[Setting]) -> dict[str, Any]:
     described = {"method": run.method, "seed": run.seed, "setting": asdict(run.setting)}
     return with_defaults(json.loads(json.dumps(described)))

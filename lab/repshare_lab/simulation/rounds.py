@@ -71,7 +71,7 @@ def simulate(
         workers: What carries the clients' rounds out: `Inline()` or `Processes()`.
         checkpoint: Where to keep the state, so that the run can be interrupted. Default: nowhere.
         checkpoint_every: Number of rounds between checkpoints. Default: as many as take about a minute.
-        models: Folder for the final models, as they were tested last. With it, a checkpoint is taken at the end too.
+        models: Folder for the final models, as they were tested last.
     """
     simulation = Simulation(run, splits, workers, checkpoint)
     last, saved = simulation.run.setting.rounds, time.monotonic()
@@ -89,8 +89,6 @@ def simulate(
             simulation.save()
             saved = time.monotonic()
     if models is not None:
-        if checkpoint is not None and checkpoint.manifest.round < simulation.done:
-            simulation.save()
         simulation.keep_models(models)
 
 

@@ -3,7 +3,6 @@
 import gzip
 import hashlib
 import io
-import os
 import re
 import shutil
 import tarfile
@@ -343,21 +342,3 @@ def test_a_cache_that_cannot_be_written_costs_a_warning_not_the_data(tmp_path, o
 def test_a_relative_cache_home_is_void(monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     assert cache.location("mnist") == Path.home() / ".cache/repshare/mnist.safetensors"
-
-
-def test_what_a_killed_writer_has_left_is_removed_when_it_is_old(empty_cache, mnist):
-    empty_cache.mkdir(parents=True)
-    orphan = empty_cache / "mnist.abc.part"
-    orphan.write_bytes(b"half")
-    hours_ago = time.time() - 2 * cache.ORPHAN_SECONDS
-    os.utime(orphan, (hours_ago, hours_ago))
-    cache.write("mnist", mnist)
-    assert list(empty_cache.iterdir()) == [cache.location("mnist")]
-
-
-def test_a_young_part_of_a_living_writer_is_left_alone(empty_cache, mnist):
-    empty_cache.mkdir(parents=True)
-    part = empty_cache / "mnist.abc.part"
-    part.write_bytes(b"being written")
-    cache.write("mnist", mnist)
-    assert part.exists()

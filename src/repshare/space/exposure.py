@@ -46,6 +46,7 @@ MEASURED = (
     Measured("breast_cancer", 120, 6, 0.59, 2),
     Measured("breast_cancer", 120, 32, 0.62, 2),
     Measured("digits", 12, 32, 1.00),
+    Measured("digits", 60, 1728, 1.00),
     Measured("digits", 120, 9, 0.70),
     Measured("digits", 120, 32, 0.78),
     Measured("digits", 360, 3, 0.56),
@@ -55,6 +56,9 @@ MEASURED = (
     Measured("mnist", 120, 14, 0.82),
     Measured("mnist", 1200, 14, 0.58),
     Measured("mnist", 1200, 32, 0.62),
+    Measured("fashion_mnist", 120, 64, 0.94),
+    Measured("fashion_mnist", 1200, 14, 0.58),
+    Measured("fashion_mnist", 1200, 64, 0.67),
 )
 
 
