@@ -21,7 +21,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 from repshare.config import Policy
 from repshare.network.learner import NetworkLearner
 from repshare.network.models import ResNet9, ResNet18
-from repshare.network.precision import has_bf16
+from repshare.network.steps import has_bf16
 from repshare.samples import Samples
 from repshare_lab.data import load
 

@@ -1,7 +1,7 @@
 """What a client learns with: a network (`network.learner`), or samples in a space (`space.learner`)."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -14,7 +14,7 @@ Samples = Any  # `repshare.samples.Samples`, or rows of a table: a party with a 
 NO_ROWS: Integers = np.zeros(0, np.int64)
 
 
-class Learner:
+class Learner(Protocol):
     """One client's side of a method. It knows nothing of exchanges and rounds.
 
     The verbs up to `describe` are every learner's own; those that follow have defaults.
@@ -32,50 +32,40 @@ class Learner:
     held_rows: Integers = NO_ROWS  # the samples of which nothing is ever shared
     behind: float | None = None  # samples behind the total in hand; None: no other client has shared anything
     enough: int | None = None  # rounds without other clients after which nothing changes; None: it always may
-    settles_at_once = False  # whether what is shared never depends on what others share
+    settles_at_once: bool = False  # whether what is shared never depends on what others share
 
     def train(self) -> Record:
         """Learn for one round, and account for it. Training that leaves numbers that are not finite is undone.
 
         Seconds in the record are of work before the round, bytes are of training that sends and receives.
         """
-        raise NotImplementedError
 
     def release(self, round: int) -> bytes:
         """Make what leaves this client after a round. Raises BudgetExhausted if its noise cannot be paid for."""
-        raise NotImplementedError
 
     def absorb(self, body: bytes) -> None:
         """Learn from this teacher from now on. Raises Malformed, and keeps the last one, if it does not fit."""
-        raise NotImplementedError
 
     def scores(self, samples: Samples) -> Doubles | Floats:
         """Compute a score for each of these samples and class (n, C). The largest one is the class."""
-        raise NotImplementedError
 
     def probabilities(self, scores: Doubles | Floats) -> Doubles:
         """Turn scores into probabilities (n, C)."""
-        raise NotImplementedError
 
     def evaluate(self, samples: Samples) -> Score:
         """Count how many of these samples are classified right."""
-        raise NotImplementedError
 
     def view(self, samples: Samples) -> View:
         """Compute these samples' features, with the linear classifier of them."""
-        raise NotImplementedError
 
     def state(self) -> dict[str, Any]:
         """Collect all that a learner of the same samples needs to continue to the same bits."""
-        raise NotImplementedError
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Continue from this state."""
-        raise NotImplementedError
 
     def describe(self) -> Description:
         """Describe what it shares."""
-        raise NotImplementedError
 
     def acknowledge(self) -> None:
         """Note that the last release has arrived. Default: no release depends on which ones have."""

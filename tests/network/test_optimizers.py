@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from repshare.network.optimizers import OPTIMIZERS
+from repshare.network.steps import OPTIMIZERS
 
 KINDS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
 

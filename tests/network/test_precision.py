@@ -5,11 +5,11 @@ import torch
 
 from repshare.config import Policy
 from repshare.errors import ConfigError
-from repshare.network import precision
+from repshare.network import steps
 from repshare.network.learner import NetworkLearner
 from repshare.network.models import LeNet5, ResNet9
-from repshare.network.precision import choose_compute, is_large
 from repshare.network.states import copy_state
+from repshare.network.steps import choose_compute, is_large
 from repshare.records import Folder
 from repshare.samples import Samples
 from repshare_lab.config import Setting
@@ -24,7 +24,7 @@ AUTO = Policy(compute="auto")
 
 @pytest.fixture(params=[True, False], ids=["bf16 here", "no bf16 here"])
 def able(request, monkeypatch):
-    monkeypatch.setattr(precision, "has_bf16", lambda: request.param)
+    monkeypatch.setattr(steps, "has_bf16", lambda: request.param)
     return request.param
 
 
@@ -37,12 +37,12 @@ def test_auto_is_bf16_for_large_networks_on_processors_that_have_it(able):
 
 
 def test_what_the_processor_has_is_read_from_pytorch():
-    assert precision.has_bf16() == (torch.cpu._is_avx512_bf16_supported() or torch.cpu.get_capabilities()["amx_bf16"])
+    assert steps.has_bf16() == (torch.cpu._is_avx512_bf16_supported() or torch.cpu.get_capabilities()["amx_bf16"])
 
 
 def test_a_simulation_says_what_was_chosen_and_is_not_resumed_with_another(tmp_path, monkeypatch):
     def describe_here(able):
-        monkeypatch.setattr(precision, "has_bf16", lambda: able)
+        monkeypatch.setattr(steps, "has_bf16", lambda: able)
         setting = resolve(Setting(dataset="fashion_mnist", policy=AUTO), 60_000)
         return describe([make_run("FL", 0, setting)], setting)
 
@@ -61,8 +61,8 @@ def test_networks_of_several_kinds_compute_alike(able):
 
 def test_a_client_keeps_its_choice_on_another_machine(digits, monkeypatch):
     (images, labels), _ = digits
-    monkeypatch.setattr(precision, "has_bf16", lambda: True)
-    monkeypatch.setattr(precision, "LARGE", 1000)
+    monkeypatch.setattr(steps, "has_bf16", lambda: True)
+    monkeypatch.setattr(steps, "LARGE", 1000)
 
     def make(policy):
         torch.manual_seed(0)
@@ -70,7 +70,7 @@ def test_a_client_keeps_its_choice_on_another_machine(digits, monkeypatch):
 
     first = make(AUTO)
     first.train()
-    monkeypatch.setattr(precision, "has_bf16", lambda: False)
+    monkeypatch.setattr(steps, "has_bf16", lambda: False)
     second, exact = make(AUTO), make(Policy())
     assert (first.compute, second.compute) == ("bf16", "fp32")
     second.load_state(copy_state(first.state()))

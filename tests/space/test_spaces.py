@@ -50,7 +50,7 @@ draw_once = cache(draw_leaves)
 @pytest.fixture
 def drawn(monkeypatch):
     """The synthetic photographs of one shape and seed are drawn once for all tests that are not about them."""
-    monkeypatch.setattr("repshare.space.patches.draw_leaves", lambda *which: draw_once(*which).copy())
+    monkeypatch.setattr("repshare.space.patch_map.draw_leaves", lambda *which: draw_once(*which).copy())
 
 
 def sha256(array):

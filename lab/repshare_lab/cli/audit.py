@@ -11,11 +11,12 @@ from rich.table import Table
 
 from repshare.cli.interrupts import interruptible
 from repshare.cli.parsing import Json, print_json
-from repshare.cli.terminal import make_table, progress, say
+from repshare.cli.terminal import make_table, say
 from repshare.errors import ConfigError
 from repshare.files import explain_errors, write_atomically
 from repshare_lab.audit.grid import Grid
 from repshare_lab.cli.learning import load
+from repshare_lab.cli.progress import progress
 from repshare_lab.config import Setting
 from repshare_lab.data import Splits
 

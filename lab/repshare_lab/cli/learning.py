@@ -17,6 +17,7 @@ from repshare.cli.party.preview import policy_warnings
 from repshare.errors import ConfigError, DataError
 from repshare.fields import check_least
 from repshare.imports import check_installed, no_collection
+from repshare_lab.cli.progress import progress
 from repshare_lab.config import METHODS, Setting
 from repshare_lab.simulation import starting
 
@@ -118,7 +119,7 @@ def compare(
 
 def show_progress(steps: "Generator[Step]", total: int, *, console: Console, hint: str) -> None:
     """Carry out runs, and show how far they are. Ctrl-C ends them after a round, and says `hint`."""
-    with terminal.progress(console) as bar, interruptible(hint) as until_interrupted:
+    with progress(console) as bar, interruptible(hint) as until_interrupted:
         task, done = bar.add_task("", total=total), 0
         for title, round, rounds in until_interrupted(steps):
             bar.update(task, completed=done + round, description=title)

@@ -42,7 +42,7 @@ def plan(
         dimension: d', the length of a representation.
         clients: Number of clients that share.
     """
-    from repshare.privacy.planning import forecast
+    from repshare_lab.experiments.forecast import forecast
 
     policy = Policy(
         epsilon=epsilon, delta=delta, planned_releases=releases, n_avg=n_avg, m_up=m_up, adjacency=adjacency

@@ -9,7 +9,7 @@ from repshare.config import Compute
 from repshare.errors import ConfigError
 from repshare.imports import describe_code
 from repshare.measures import View
-from repshare.network.precision import choose_compute
+from repshare.network.steps import choose_compute
 from repshare.records import Journal, Line
 from repshare_lab.config import ResolvedSetting, Run, Setting
 from repshare_lab.data import Splits

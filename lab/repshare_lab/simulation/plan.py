@@ -13,7 +13,7 @@ from torch import nn
 from repshare.board import Server
 from repshare.errors import ConfigError
 from repshare.network.models import Network, build, split
-from repshare.network.precision import choose_compute
+from repshare.network.steps import choose_compute
 from repshare.network.threads import one_thread
 from repshare.randomness import derive, numpy_stream
 from repshare.samples import change_tensors, choose_device

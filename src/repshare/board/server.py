@@ -1,21 +1,20 @@
 """What stands between clients: a board, or what another method puts in its place."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from repshare.errors import ConfigError
 from repshare.sharing.representations import Wants
 
 
-class Server:
+class Server(Protocol):
     """The other end of an exchange. A method's own one takes at least `accept`, `teach`, `save` and `load`."""
 
-    teaches_by_name = False
+    teaches_by_name: bool = False
     """Whether a client can learn from some of the others alone, by their names."""
 
     def accept(self, client: str, body: bytes) -> object:
         """Take what a client shares."""
-        raise NotImplementedError
 
     def accept_sum(self, part: Any) -> object:
         """Take what several clients share, as the method's `add_up` has combined it. Default: refuse it."""
@@ -23,7 +22,6 @@ class Server:
 
     def teach(self, client: str, wants: Wants) -> bytes:
         """Give a client what it learns from."""
-        raise NotImplementedError
 
     def weigh(self, clients: Sequence[str]) -> int:
         """The bytes of what these clients shared last. Default: none are kept."""
@@ -31,8 +29,6 @@ class Server:
 
     def save(self) -> bytes:
         """All that is needed to continue to the same bits."""
-        raise NotImplementedError
 
     def load(self, saved: bytes) -> None:
         """Continue from what `save` returned."""
-        raise NotImplementedError

@@ -1,20 +1,13 @@
-"""Output on the terminal: progress, lines and tables."""
+"""Output on the terminal: lines and tables."""
 
 import math
 from collections.abc import Iterable, Sequence
 
 from rich import box
 from rich.console import Console
-from rich.progress import MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from repshare.imports import visible
-
-
-def progress(console: Console, unit: str = "rounds") -> Progress:
-    """Return a progress bar with the current task, its progress and its expected end."""
-    columns = *Progress.get_default_columns(), MofNCompleteColumn(), TextColumn(unit)
-    return Progress(*columns, console=console, transient=True)
 
 
 def say(console: Console, text: str, style: str = "") -> None:

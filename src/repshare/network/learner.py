@@ -20,9 +20,8 @@ from repshare.network import features, lesson, objective
 from repshare.network.lesson import Lesson
 from repshare.network.models import Network, split
 from repshare.network.objective import Terms
-from repshare.network.optimizers import OPTIMIZERS
-from repshare.network.precision import choose_compute, count_parameters, is_large
 from repshare.network.states import copy_state, find_broken, seems_finite
+from repshare.network.steps import OPTIMIZERS, choose_compute, count_parameters, is_large
 from repshare.randomness import numpy_stream, torch_stream
 from repshare.samples import EVALUATION_BATCH, LARGE_EVALUATION_BATCH, Samples, Setup
 from repshare.sharing import wire

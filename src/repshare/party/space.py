@@ -87,7 +87,7 @@ class _Progress:
     """A client's rounds since the samples behind the total changed."""
 
     def __init__(self, state: State) -> None:
-        self.state, self.known, self.improved, self.failed = state, _samples(state), 0, False
+        self.state, self.known, self.improved, self.failed = state, state.client.learner.behind, 0, False
         self.gap = math.inf  # in the last round, before its step
 
     def ended(self, rounds: int | None) -> bool:
@@ -106,7 +106,7 @@ class _Progress:
         self.failed = isinstance(self.state.client.trouble, ExchangeError)
         if meets and not self.failed:
             self.state.refresh()  # the total of this very meeting
-        before, self.known = self.known, _samples(self.state)
+        before, self.known = self.known, self.state.client.learner.behind
         if not self.failed:
             self.improved = self.improved + 1 if self.known == before else 1
             self.gap = math.inf if record.gap is None else record.gap
@@ -141,9 +141,9 @@ def _wait(exchange: Exchange, since: int, came: int | None) -> Iterator[None]:
 
 def _watch(state: State, exchange: Exchange) -> Iterator[None]:
     """Wait until the number of samples behind the total is another one, and keep the last release from expiring."""
-    known, version, renewed = _samples(state), 0, time.monotonic()
+    known, version, renewed = state.client.learner.behind, 0, time.monotonic()
     max_age = state.membership.agreed.max_age or math.inf
-    while _samples(state) == known:
+    while state.client.learner.behind == known:
         yield None
         try:
             if time.monotonic() - renewed >= max_age / 4:
@@ -163,7 +163,3 @@ def _has_begun(group: Exchange) -> bool:
         return group.has_begun()
     except ExchangeError:
         return False
-
-
-def _samples(state: State) -> float | None:
-    return state.client.learner.behind

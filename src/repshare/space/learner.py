@@ -96,6 +96,7 @@ class SpaceLearner(Learner):
         self._to_share = vectors[self.used_rows], labels[self.used_rows], self.used_rows
         self.hidden: frozenset[int] = frozenset()
         self.model = self.make_model(*self._to_share[:2], alone=alone)
+        self.settles_at_once = self.model.settles_at_once
         self._holds_out = len(self.held_rows) >= FEWEST_HELD
         left_out = bool(policy.keep_to_self) and len(self.used_rows) <= MOST_LEFT_OUT
         tells = not alone and (self._holds_out or left_out)
@@ -261,11 +262,6 @@ class SpaceLearner(Learner):
     def behind(self) -> float | None:  # type: ignore[override]
         """The samples behind the total in hand, this client's among them."""
         return None if self.model.total is None else float(self.model.total.samples)
-
-    @property
-    def settles_at_once(self) -> bool:  # type: ignore[override]
-        """Whether what is shared never depends on what others share: so it is with class sums."""
-        return self.model.settles_at_once
 
     def task(self, **values: Any) -> Task:
         """The task of clients with this agreement, which says all of it but how releases are combined."""

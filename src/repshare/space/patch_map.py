@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from repshare.space.banks import (
     Bank,
+    Rotations,
     accumulate,
     as_filters,
     draw_filters,
@@ -25,7 +26,6 @@ from repshare.space.banks import (
 from repshare.space.glyphs import discriminate, draw_glyphs
 from repshare.space.leaves import draw_leaves
 from repshare.space.patches import FIRST_EDGE, PHOTOGRAPHS, SECOND_EDGE, Patches
-from repshare.space.rotations import Rotations
 
 BATCH = 10  # images: what a second layer makes of them stays in the processor's cache, and its bits depend on it
 FLAT_BATCH = 27  # without one; the bits of an image do not depend on it

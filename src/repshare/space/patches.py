@@ -5,7 +5,7 @@ roots of these averages are the numbers of ψ. A second layer (`deep`) looks at 
 way. Random cosines (`fourier`) of all these, a Gaussian kernel, separate finer.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -102,7 +102,7 @@ class Patches(Space):
 
     def __call__(self, inputs: Any) -> Any:
         """Map images to (n, d), each √d long."""
-        shape = type(inputs).__name__ if isinstance(inputs, Mapping) else tuple(inputs.shape[1:])
+        shape = tuple(getattr(inputs, "shape", ())[1:]) or type(inputs).__name__
         if shape != self.shape:
             raise DataError(f"the space patches takes images of shape {self.shape}, not inputs of shape {shape}")
         return self.map(inputs)
