@@ -37,4 +37,6 @@ class ProximalLearner(WeightsLearner):
 
 
 SOURCE = "Li et al., 2018: Federated optimization in heterogeneous networks"
-PROX = FL._replace(name="PROX", title="Kept close", learner=ProximalLearner.open, options=Options(), source=SOURCE)
+PROX = FL._replace(
+    name="PROX", title="FedAvg, kept close", learner=ProximalLearner.open, options=Options(), source=SOURCE
+)

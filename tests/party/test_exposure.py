@@ -171,12 +171,12 @@ def test_a_task_for_expected_samples_says_how_to_join(folder, capsys):
         (
             1200,
             10,
-        ): "sums of 256 numbers a class, once, with noise (AUC at most 0.60 for any attack). Clients join with: "
-        "--group peers.jsonl --signing-key NAME.key --noise-shares 7 --epsilon 1.3 --adjacency add-remove",
+        ): "sums of 256 numbers a class, once, with noise (AUC at most 0.60 for any attack), in masked groups of 7 or "
+        "more. Clients join with: --noise-shares 7 --epsilon 1.3 --adjacency add-remove",
         (400, 2): "sums of 256 numbers a class, once, with noise (AUC at most 0.60 for any attack). Clients join with: "
         "--epsilon 1.3 --adjacency add-remove",
-        (20_000, 10): "rows of 224 numbers (AUC at most 0.60 for the attacks known). Clients join with: "
-        "--group peers.jsonl --signing-key NAME.key --threshold 10",
+        (20_000, 10): "rows of 224 numbers (AUC at most 0.60 for the attacks known), in masked groups of 3 or more. "
+        "Clients join with: no further options",
         (200_000, 10): "rows of 249 numbers (AUC at most 0.60 for the attacks known). Clients join with: "
         "no further options",
     }

@@ -16,6 +16,8 @@ import types
 from contextlib import redirect_stderr, redirect_stdout
 from importlib import import_module
 
+import scipy.linalg  # noqa: F401 it has linear algebra of its own
+import threadpoolctl
 from warm import ALL
 
 ENCODINGS = (("ascii", "strict"), ("ascii", "backslashreplace"))  # as Python has them for output and errors
@@ -36,6 +38,8 @@ class Lacking:
 
 
 def become_windows():
+    found = threadpoolctl.ThreadpoolController()  # which loads libraries by the system's own calls
+    threadpoolctl.ThreadpoolController = lambda: found
     for name in (*ALL, "uvicorn.loops.asyncio"):  # what others wrote knows the system it was imported on
         import_module(name)
     ours = types.ModuleType("os")  # Python's own files have no use for Windows' paths

@@ -164,6 +164,7 @@ def with_defaults(description: dict[str, Any]) -> dict[str, Any]:
     usual: dict[str, Any] = json.loads(json.dumps(asdict(Setting())))
     policy = {**usual["policy"], "start": "none", **given.get("policy", {})}  # there was no other
     policy["minimum_count"] = policy["minimum_count"] or 1
+    policy["keep_to_self"] = bool(policy["keep_to_self"])
     return {**description, "setting": _without_gone({**usual, **given, "policy": _without_gone(policy)})}
 
 

@@ -49,8 +49,8 @@ def test_a_penalty_is_where_a_network_is_trained_by_a_loss_of_its_own():
     without = {"CA", "CS", "SL"}  # fixed features; and a loss that is at the server
     assert {cell.run.method for cell in cells if cell.key["division"] == UNIFORM.label}.isdisjoint(without)
     assert all(cell.run.setting.policy.lambda_length == LENGTH for cell in cells)
-    assert {name for name in METHODS if METHODS[name].keeps_features_short}.isdisjoint(without)
-    assert METHODS["IL"].keeps_features_short
+    assert {name for name in METHODS if study._keeps_features_short(METHODS[name])}.isdisjoint(without)
+    assert study._keeps_features_short(METHODS["IL"])
 
 
 def test_rates_are_chosen_on_training_samples_that_the_field_does_not_use(splits):

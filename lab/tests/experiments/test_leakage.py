@@ -62,7 +62,7 @@ def test_what_the_rule_allows_is_not_told_from_strangers(folder):
 
 
 def test_the_command_attacks_releases_without_noise(tmp_path, capsys):
-    words = "--method CS --dataset digits --samples 40 --releases 2 --space patches components=3 --json --output"
+    words = "--dataset digits --samples 40 --releases 2 --space patches components=3 --json --output"
     main(["privacy", "audit", *words.split(), str(tmp_path)])
     told = json.loads(capsys.readouterr().out)["leakage"]
     assert told == json.loads((tmp_path / "leakage.json").read_text())
@@ -76,8 +76,6 @@ def test_more_samples_than_there_are_is_refused(tmp_path, capsys):
             [
                 "privacy",
                 "audit",
-                "--method",
-                "CS",
                 "--dataset",
                 "digits",
                 "--samples",

@@ -49,7 +49,14 @@ def parties(digits, name, sizes=(60, 1, 40), **options):
     server, found, start = method.serve(COMMON.task(10), None, method.options), [], 0
     for place, size in enumerate(sizes):
         own, start = rows[start : start + size], start + size
-        given = {"name": f"c{place}", "method": method, "space": COMMON, "classes": 10, "test": test}
+        given = {
+            "name": f"c{place}",
+            "method": method,
+            "space": COMMON,
+            "classes": 10,
+            "test": test,
+            "policy": Policy(minimum_count=1),
+        }
         found.append(Client(None, (images[own], labels[own]), LocalExchange(server, f"c{place}"), **given))
     return server, found
 

@@ -29,8 +29,9 @@ CLIENT = TASK + "/clients/{client}"
 STEP = TASK + "/meetings/{number}/{step}"
 BYTES = "application/octet-stream"
 LOCAL = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d+)?")  # this machine's names in a URL
-OF_JSON = ("malformed", "not-json", "too-slow", "too-large", "invalid")  # what can be wrong with a body
-OF_BYTES = (*OF_JSON, "outdated", "refused", "busy")
+OF_BODIES = ("malformed", "too-slow", "too-large", "invalid")
+OF_JSON = (*OF_BODIES, "not-json")
+OF_BYTES = (*OF_BODIES, "outdated", "refused", "busy")
 
 ENDPOINTS = (
     Endpoint("PUT", f"{CLIENT}/release", clients.publish, {200: schemas.TaskVersion}, OF_BYTES, body=BYTES),

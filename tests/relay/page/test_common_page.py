@@ -95,7 +95,7 @@ def percent(share):
 def test_the_page_tells_the_space_the_classes_and_the_inputs(visit):
     visit.wait_text("#about", r"^10 classes: zero, one, .*, eight, <img src=x")
     visit.wait_text("#about", r"Inputs from 0 to 16\.$")
-    visit.wait_text("#space", r"^Agreement space patches, 288 dimensions, seed 0, squared loss \(patches-")
+    visit.wait_text("#space", r"^Common space patches, 288 dimensions, seed 0, squared loss \(patches-")
     assert visit.page.evaluate("document.querySelectorAll('main img').length") == 0
     assert "The total is a linear classifier" in visit.text("#shared")
 

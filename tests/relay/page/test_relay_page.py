@@ -137,6 +137,7 @@ def test_the_page_has_what_clients_shared_and_told(open_relay):
         "bytes_down": len(taught),
         "model": "LeNet5",
         "privacy": privacy,
+        "in_use": None,
         "test_accuracy": 0.75,
         "outlier": False,
     }
