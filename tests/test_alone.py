@@ -76,8 +76,7 @@ def test_two_parties_and_a_relay_need_the_product_alone(environments, digits, tm
         mine = {"x": images.numpy()[rows], "y": labels.numpy()[rows]}
         np.savez(tmp_path / f"{name}.npz", **mine, test_x=test_images.numpy(), test_y=test_labels.numpy())
     (tmp_path / "party.py").write_text(PARTY)
-    maker = party if method == "CS" else relay  # who describes a space computes with it
-    carry_out(maker, "relay", "tasks", "create", "digits", *agreed, cwd=tmp_path)
+    carry_out(relay, "relay", "tasks", "create", "digits", *agreed, cwd=tmp_path)
     for name in ("alice", "bob"):
         token = carry_out(relay, "relay", "invite", name, "--task", "digits", cwd=tmp_path)
         (tmp_path / f"{name}.token").write_text(token.split()[0])
@@ -88,7 +87,17 @@ def test_two_parties_and_a_relay_need_the_product_alone(environments, digits, tm
         said = eventually(lambda: (tmp_path / "relay.out").read_text().partition(" at ")[2], "a relay that serves")
         for name in ("alice", "bob"):
             words = ["join", said.split()[0], "--party", f"party.py:{name}", "--token-file", f"{name}.token"]
-            command = [party, *words, "--state", f"state-{name}", "--rounds", "3", "--threads", "1"]
+            command = [
+                party,
+                *words,
+                "--state",
+                f"state-{name}",
+                "--rounds",
+                "3",
+                "--threads",
+                "1",
+                "--accept-exposure",
+            ]
             with (tmp_path / f"{name}.out").open("w") as out:
                 parties.append(subprocess.Popen(command, cwd=tmp_path, stdout=out, stderr=out))
         for name, each in zip(("alice", "bob"), parties, strict=True):

@@ -53,9 +53,9 @@ class Line:
             other.shutdown(socket.SHUT_WR)
 
 
-def simulate(folder, last):
+def simulate(folder, last, state):
     """The same at a board of this process: each takes part up to its last round."""
-    simulation = Simulation(folder, PARTIES, COMMON._replace(shrinkage=SHRINKAGE))
+    simulation = Simulation(folder, PARTIES, COMMON._replace(shrinkage=SHRINKAGE), state)
     for number in range(1, max(last.values()) + 1):
         simulation.play([name for name in PARTIES if number <= last[name]])
     return simulation
@@ -78,7 +78,9 @@ def test_two_are_killed_one_is_cut_off_one_lies_and_the_others_end_as_simulated(
         line = Line(there.relay.port)
         stack.callback(line.cut)
         for name in PARTIES:
-            there.join(name, "--patience", 1, "--eval-every", 1000, url=line.url if name == CUT else None)
+            there.join(
+                name, "--patience", 1, "--eval-every", 1000, "--no-keep-to-self", url=line.url if name == CUT else None
+            )
         eventually(lambda: all(len(there.rounds(name)) >= 8 for name in PARTIES), "all have learned with all others")
         for name in KILLED:
             there.processes[name].stop(signal.SIGKILL)
@@ -104,7 +106,7 @@ def test_two_are_killed_one_is_cut_off_one_lies_and_the_others_end_as_simulated(
         parts = board.store.read(lambda state: state.get(list(map(release_key, PARTIES))))
 
     last = {name: sum(line["trouble"] is None for line in rounds[name]) for name in PARTIES}
-    simulation, found = simulate(tmp_path, last), in_hand("p0")
+    simulation, found = simulate(tmp_path, last, there.state), in_hand("p0")
     expected = simulation.finish("p0").evaluate()
     assert abs(score(found) - expected) <= 0.02, (score(found), expected, last)
     assert expected > 0.8
