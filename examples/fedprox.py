@@ -21,7 +21,7 @@ class Options:
     """How strongly weights are pulled back to the average that the round began with."""
 
 
-class ProximalLearner(WeightsLearner):
+class Proximal(WeightsLearner):
     """FedAvg's learner, with a loss of its own."""
 
     def absorb(self, body: bytes) -> None:
@@ -37,6 +37,4 @@ class ProximalLearner(WeightsLearner):
 
 
 SOURCE = "Li et al., 2018: Federated optimization in heterogeneous networks"
-PROX = FL._replace(
-    name="PROX", title="FedAvg, kept close", learner=ProximalLearner.open, options=Options(), source=SOURCE
-)
+PROX = FL._replace(name="PROX", title="FedAvg, kept close", learner=Proximal.open, options=Options(), source=SOURCE)
