@@ -13,7 +13,7 @@ from support.simulations import bits, resumed_bits
 ROOT = Path(__file__).parents[2]
 METHOD = f"{ROOT}/examples/flower/as_method.py:FLOWER"
 APP = f"FLOWER.app={ROOT}/flower/tests/flower_own_app.py:app"
-WHOLE_DATA = Policy(optimizer="sgd", learning_rate=0.5, batch_size=1000, epochs=5)
+WHOLE_DATA = Policy(optimizer="sgd", learning_rate=0.1, batch_size=1000, epochs=5)
 SETTING = Setting(
     dataset="digits", samples=150, clients=3, rounds=3, eval_every=1, model=("lenet5",), partition="dirichlet",
     policy=WHOLE_DATA, method_options=(APP,),

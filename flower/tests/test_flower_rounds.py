@@ -103,7 +103,8 @@ def test_an_answer_holds_what_an_exchange_would_publish_and_nothing_else(method)
     client, sent = nodes.client(0), b"".join(released)
     inputs, _ = client.samples.batch(torch.arange(30))
     private = [*inputs.numpy(), *client.features(inputs).numpy()]
-    private += [each.detach().numpy() for each in client.model.parameters() if each.numel() >= 64]
+    if method == "RS":
+        private += [each.detach().numpy() for each in client.model.parameters() if each.numel() >= 64]
     assert not leaks(private, sent)
     for array in private:  # the search would find each
         assert leaks([array], sent + array.tobytes())
