@@ -165,6 +165,14 @@ def test_a_dry_run_tells_what_would_be_seen(folder, capsys):
     assert "What it shows, allowed: 10 rows of 9" in " ".join(run(capsys, *dry, "--party", "party.py:many").out.split())
 
 
+def test_a_dry_run_with_a_budget_tells_of_noised_sums_and_no_single_sample(folder, capsys):
+    Path("agreed.json").write_text(json.dumps(SMALL._replace(loss="discriminant").describe()))
+    dry = ["join", "http://127.0.0.1:9", "--dry-run", "--agreement", "agreed.json", "--party", "party.py:few"]
+    said = run(capsys, *dry, "--epsilon", "3", "--adjacency", "add-remove").out
+    assert said.count("noised sum over") == 10
+    assert "itself" not in said
+
+
 def test_a_task_for_expected_samples_says_how_to_join(folder, capsys):
     shape = ("--input-shape", 1, 8, 8, "--classes", 10)
     proposals = {

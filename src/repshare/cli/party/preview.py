@@ -35,6 +35,10 @@ def show_preview(
         names = shown["agreement"]["class_names"] or list(map(str, shown["classes"]))
         heads = "class|samples here|weighted average"
         rows = [(name, *row[1:3]) for name, row in zip(names, rows, strict=True)]
+        if shown["agreement"]["loss"] == "discriminant":
+            heads = "class|samples here|what leaves"
+            kind = "sum" if client.guard is None else "noised sum"
+            rows = [(name, here, f"{kind} over {here} samples" if here != "0" else kind) for name, here, _ in rows]
     console.print(terminal.make_table(heads, rows, title))
     vectors, size = f"{shown['vectors']} vectors of {shown['dimension']} numbers", f"{shown['bytes']:,} bytes a round"
     if masked:
