@@ -1,4 +1,4 @@
-"""Collaborative learning by sharing representations: not data, not weights.
+"""Collaborative learning by sharing class sums of representations.
 
 Client      one party: a model and data of its own, and an exchange with others
 Policy      what a client chooses: how it learns, what it lets others see

@@ -84,7 +84,7 @@ COMMANDS: Commands = {
 }
 
 LABORATORY = ("demo", "compare", "methods", "report", "reproduce", "data", "privacy plan", "privacy audit")
-TITLE = "Learn together by sharing representations: not data, not weights."
+TITLE = "Learn together by sharing class sums of representations."
 MORE = """
 
 examples:
