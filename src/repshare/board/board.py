@@ -19,9 +19,10 @@ from repshare.board.server import Server
 from repshare.board.state import BoardMember, BoardState, Cache, release_key, row_key
 from repshare.board.teaching import draw, make_teacher, make_teacher_of_peers
 from repshare.board.upgrade import upgrade
-from repshare.errors import Damaged, Outdated, Refused
+from repshare.board.votes import NamedClient, Verdict, Votes
+from repshare.errors import Damaged, LeftOut, Outdated, Refused
 from repshare.sharing import wire
-from repshare.sharing.representations import Floats, Representations, Teacher, Wants, stack
+from repshare.sharing.representations import Floats, Release, Representations, Teacher, Wants, stack
 from repshare.sharing.task import Task
 from repshare.stores import MemoryStore, Store, Transaction
 
@@ -85,10 +86,13 @@ class Board(Server):
 
         Repeating it only renews its age; a refused one changes nothing.
         """
-        return self.store.transact(lambda state: self.accept_in(state, client, body))
+        version, verdict = self.store.transact(lambda state: self.accept_in(state, client, body))
+        if verdict.refused is not None:
+            raise LeftOut(verdict.refused)
+        return version
 
-    def accept_in(self, state: Transaction, client: str, body: bytes) -> int:
-        """Do the same within a transaction."""
+    def accept_in(self, state: Transaction, client: str, body: bytes) -> tuple[int, Verdict]:
+        """Do the same within a transaction. Where others' parts vote against a release, the verdict says so."""
         if not isinstance(client, str) or not client or "\n" in client:
             raise Refused(f"{client!r} is not a client's name: it must be one line and not empty")
         release = wire.decode_release(body)
@@ -97,12 +101,28 @@ class Board(Server):
         if there.bodies[client] == body:
             if self.task.max_age is not None:
                 there.renew(client, self.clock(), SLACK * self.task.max_age)
-            return there.version
+            return there.version, Verdict()
         before = there.release(client)
         if before and before.round > release.round:
             raise Outdated(f"{client} published round {before.round} already: {release.round} is older")
-        there.put(client, before, release, body, self.clock())
-        return there.version
+        verdict = Verdict()
+        if self.task.compared:
+            verdict = self._vote(state, there, client, before, release)
+        if verdict.refused is None:
+            there.put(client, before, release, body, self.clock())
+        for name in verdict.left_out:
+            there = self._open(state, [name])
+            there.remove(name, there.release(name))
+        return there.version, verdict
+
+    def _vote(
+        self, state: Transaction, there: BoardState, client: str, before: Release | None, release: Release
+    ) -> Verdict:
+        """Let the other clients' parts vote on this one."""
+        own = 0 if before is None else int(before.means.counts.max(initial=0))
+        samples = int(there.totals.samples.max(initial=0)) - own
+        others = there.count - (before is not None)
+        return Votes(self.task, state, self.key).judge(client, release, others, samples, self.clock())
 
     def withdraw(self, client: str) -> int:
         """Forget the client's release, and return the board's version."""
@@ -111,9 +131,14 @@ class Board(Server):
             there = self._open(state, [client])
             if (before := there.release(client)) is not None:
                 there.remove(client, before)
+            self._forget_votes(state, client)
             return there.version
 
         return self.store.transact(work)
+
+    def _forget_votes(self, state: Transaction, client: str) -> None:
+        if self.task.compared:
+            Votes(self.task, state, self.key).forget(client)
 
     def teach(self, client: str, wants: Wants) -> bytes:
         """Return a teacher for this client, as bytes: what the others shared, and nothing where only itself did."""
@@ -183,6 +208,7 @@ class Board(Server):
         if not member or not self._is_old(member):
             return []
         there.remove(client, there.release(client))
+        self._forget_votes(state, client)
         return [client]
 
     def _is_old(self, member: BoardMember) -> bool:
@@ -209,6 +235,12 @@ class Board(Server):
     def find(self, client: str) -> BoardMember | None:
         """Return what the board knows of this client; None if it has published nothing."""
         return self.store.read(lambda state: BoardState(self.task, state, [client]).member(client))
+
+    def named(self) -> list[NamedClient]:
+        """Return the clients whose parts are refused or left out, and why."""
+        if not self.task.compared:
+            return []
+        return self.store.read(lambda state: Votes(self.task, state, self.key).list_named())
 
     def find_faults(self) -> dict[str, str]:
         """Return what is damaged, or does not fit together: key -> what is wrong with it."""
