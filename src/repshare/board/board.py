@@ -112,7 +112,8 @@ class Board(Server):
             there.put(client, before, release, body, self.clock())
         for name in verdict.left_out:
             there = self._open(state, [name])
-            there.remove(name, there.release(name))
+            if (last := there.release(name)) is not None:
+                there.remove(name, last)
         return there.version, verdict
 
     def _vote(

@@ -35,8 +35,8 @@ FEWEST_SAMPLES = 5  # of a class: a row of fewer neither votes nor is voted on
 FEWEST_VOTES = 2  # of two clients alone, nobody knows which one is wrong
 ENOUGH_VOTES = 2 / 3
 CLEARLY = 0.2  # the sum of cosines that rows gain by the names of other classes
-TURNED = 0.1  # the cosine between a later part and the first one: honest ones stay above 0.25
-LONGER = 5.0  # times the median of others: honest ones stay below 4.3
+TURNED = 0.05  # the cosine between a later part and the first one: honest ones stay above 0.15
+LONGER = 10.0  # times the median of others: honest ones stay below 7.5
 FEWEST_LENGTHS = 3  # that make a median
 FEWEST_OTHERS = 4  # clients, from which on a client's share of all samples is bounded
 
@@ -46,8 +46,8 @@ class Verdict(NamedTuple):
 
     refused: str | None = None
     """Why the part that came is not taken; None: it is."""
-    left_out: dict[str, str] = {}  # noqa: RUF012  nobody changes it
-    """Other clients whose parts are to be taken out of the total, and why."""
+    left_out: Mapping[str, str] = {}
+    """Clients whose last parts are to be taken out of the total, and why."""
 
 
 class NamedClient(NamedTuple):
@@ -94,15 +94,14 @@ class Votes:
         """Decide about a client's new part, given how many other clients are in the total, and their samples."""
         if not len(release.means.labels):
             return Verdict()
-        own, first = self._sketch(release), self._read([client])[0]
-        verdict = self._judge(client, release, own, first)
         samples = int(release.means.counts[0])
-        if verdict.refused is None and (why := self._find_excess(samples, others, others_samples)):
-            verdict = verdict._replace(refused=why)
-        for name, why in {**verdict.left_out, **({client: verdict.refused} if verdict.refused else {})}.items():
-            self.named[name] = [release.round, date, why]
-        if verdict.refused is None:
-            self.named.pop(client, None)
+        if why := self._find_excess(samples, others, others_samples):
+            verdict = Verdict(why, {client: why})
+        else:
+            verdict = self._judge(client, release)
+        self.named.pop(client, None)
+        told = dict(verdict.left_out) | ({} if verdict.refused is None else {client: verdict.refused})
+        self.named |= {name: [release.round, date, why] for name, why in told.items()}
         self.named = dict([*self.named.items()][-MOST_NAMED:])
         self._keep()
         return verdict
@@ -118,7 +117,8 @@ class Votes:
         """Return the clients whose parts are refused or left out, the last ones last."""
         return [NamedClient(name, *told) for name, told in self.named.items()]
 
-    def _judge(self, client: str, release: Release, own: FirstPart, first: FirstPart | None) -> Verdict:
+    def _judge(self, client: str, release: Release) -> Verdict:
+        own, first = self._sketch(release), self._read([client])[0]
         if first is None or client in self.named or _begins(release):
             return self._admit(client, own)
         if own.rows.any() and first.rows.any() and _cosine(own.rows, first.rows) < TURNED:
@@ -137,15 +137,13 @@ class Votes:
             self.voters[client] = None
         names = list({**self.voters, client: None})
         parts = {name: part for name, part in zip(names, self._read(names), strict=True) if part is not None}
-        wrong = dict(zip(parts, vote(list(parts.values())), strict=True))
-        left_out = dict[str, str]()
-        for name, pairs in wrong.items():
-            if pairs and name != client and name not in self.named:
-                left_out[name] = self._explain(pairs)
-        if wrong[client]:
-            return Verdict(self._explain(wrong[client]), left_out)
-        lengths = [part.length for name, part in parts.items() if name != client and part.length]
-        return Verdict(_find_length(own, lengths), left_out)
+        faults = dict[str, str]()
+        for (name, part), pairs in zip(parts.items(), vote(list(parts.values())), strict=True):
+            lengths = [other.length for each, other in parts.items() if each != name and other.length]
+            if why := self._explain(pairs) if pairs else _find_length(part, lengths):
+                faults[name] = why
+        refused = faults.pop(client, None)
+        return Verdict(refused, {name: why for name, why in faults.items() if name not in self.named})
 
     def _find_excess(self, samples: int, others: int, others_samples: int) -> str | None:
         """Return what is said to a client with too large a share of all samples."""

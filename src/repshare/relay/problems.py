@@ -7,7 +7,7 @@ from http import HTTPStatus
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from repshare.errors import ConfigError, Damaged, Malformed, Outdated, Refused, RepshareError, StoreError
+from repshare.errors import ConfigError, Damaged, LeftOut, Malformed, Outdated, Refused, RepshareError, StoreError
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_SECONDS = 1
@@ -23,6 +23,7 @@ KINDS = {
     "outdated": (409, "A newer release exists already"),
     "exists": (409, "The task exists with other values"),
     "has-token": (409, "This name has a token already"),
+    "left-out": (412, "Other clients' parts vote against this one"),
     "too-large": (413, "The body is too large"),
     "not-json": (415, "The body must be JSON"),
     "refused": (422, "The task does not allow this"),
@@ -34,7 +35,7 @@ KINDS = {
     "store-away": (503, "The store is unavailable; try again"),
 }
 
-CLIENT_ERRORS = {Malformed: "malformed", Outdated: "outdated", Refused: "refused", ConfigError: "invalid"}
+CLIENT_ERRORS = {Malformed: "malformed", Outdated: "outdated", LeftOut: "left-out", Refused: "refused", ConfigError: "invalid"}
 
 
 class Problem(Exception):

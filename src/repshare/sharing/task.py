@@ -220,6 +220,8 @@ def describe_fields() -> Iterator[TaskField]:
             kind, default, help = kind | None, None, f"{help} Default: {USUAL_LENGTHS:g} √d'."
         elif each.name == "minimum_count":
             default = 2
+        elif each.name == "compared":
+            kind, default, help = kind | None, None, f"{help} Default: yes for parts, unless in masked groups."
         yield TaskField(each.name, kind, default, help, each.metadata)
 
 

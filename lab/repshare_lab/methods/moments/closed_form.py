@@ -62,6 +62,9 @@ class ServedModel:
         """The client's shares of the classes."""
         return self._nothing
 
+    def start_over(self) -> None:
+        """Nothing begins anew: moments are shared once, and nobody votes on them."""
+
     def leave_one_out(self) -> tuple[Hits, Hits]:
         """Raise ConfigError: what the server has made cannot be undone for a sample."""
         raise ConfigError("this method needs held-out samples for keep_to_self: raise held_out")

@@ -128,6 +128,15 @@ class RefusalStatus(BaseModel):
     reason: str
 
 
+class LeftOutStatus(BaseModel):
+    """A client whose part is refused or left out, by its likeness to others'."""
+
+    name: str
+    round: int
+    time: float = Field(description="seconds since 1970")
+    reason: str
+
+
 class TaskStatus(BaseModel):
     """The state of a task."""
 
@@ -136,6 +145,7 @@ class TaskStatus(BaseModel):
     version: int
     clients: int
     shown: list[ClientStatus] = Field(description="to a client: only itself")
+    left_out: list[LeftOutStatus] = Field(description="to a client: only itself")
     refusals: list[RefusalStatus] | None = Field(
         None, description="the last ones at this relay; for viewers and admins"
     )

@@ -76,6 +76,8 @@ async def status(service: Service, request: Request) -> Response:
     made = await service.statuses.get((str(size), opened.entry.identity), lambda: _status(opened, size))
     shown = made["shown"] if grant.role != "client" else await service.run(_find_own, opened, made, grant.name)
     document = {**made, "shown": shown[:limit]}
+    if grant.role == "client" and not service.options.insecure:
+        document["left_out"] = [row for row in made["left_out"] if row["name"] == grant.name]
     if grant.role != "client":
         document["refusals"] = service.list_refusals(opened.entry.name)
     answer = _json(document)
@@ -98,7 +100,9 @@ def _status(opened: OpenTask, limit: int) -> dict[str, Any]:
     now, task = opened.board.status(limit), asdict(opened.entry.task)
     outliers, pairs = set(now.outliers()), zip(now.shown, now.strangeness, strict=True)
     shown = [_row(member, score, outlier=member.name in outliers) for member, score in pairs]
-    return {"name": opened.entry.name, "task": task, "version": now.version, "clients": now.clients, "shown": shown}
+    left_out = [each._asdict() for each in opened.board.named()]
+    told = {"name": opened.entry.name, "task": task, "version": now.version, "clients": now.clients}
+    return {**told, "shown": shown, "left_out": left_out}
 
 
 def _find_own(opened: OpenTask, made: dict[str, Any], client: str) -> list[dict[str, Any]]:
