@@ -1,9 +1,9 @@
 """Clients' parts of a common classifier vote on each other: a faulty one stays out of the total, and is named.
 
 A client's first part is made of its own samples alone. Its row for a class points where others' rows for that class
-do, and away from their rows for other classes. So first parts vote on each other, without a message more: where two
-thirds of those that share classes with a client find its rows more like those of other classes, it is left out.
-Votes count the same, however many samples are behind them; a class that only one client has is not compared.
+do. So first parts vote on each other, without a message more: where more than two thirds of those that share classes
+with a client find its rows clearly more alike by other names of the classes, it is left out. Votes count the same,
+however many samples are behind them; a class that only one client has is not compared.
 
 Later parts hold what the total still lacks, and do not look like each other. They are compared with their client's own
 first one: turned away from it, or much longer than others, they are refused, and the last one that was accepted stays.
@@ -13,6 +13,7 @@ first/CLIENT   columns of a client's first part, as they are compared
 """
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from statistics import median
@@ -34,7 +35,8 @@ MOST_NAMED = 100  # clients that are left out or refused
 FEWEST_SAMPLES = 5  # of a class: a row of fewer neither votes nor is voted on
 FEWEST_VOTES = 2  # of two clients alone, nobody knows which one is wrong
 ENOUGH_VOTES = 2 / 3
-CLEARLY = 0.2  # the sum of cosines that rows gain by the names of other classes
+CLEARLY = 0.1  # of the sum of cosines between rows: what they must gain by other names of classes,
+CHANCE = 3.0  # and by how many standard deviations of such a cosine
 TURNED = 0.05  # the cosine between a later part and the first one: honest ones stay above 0.15
 LONGER = 10.0  # times the median of others: honest ones stay below 7.5
 FEWEST_LENGTHS = 3  # that make a median
@@ -182,31 +184,38 @@ class Votes:
 
 
 def vote(parts: Sequence[FirstPart]) -> list[dict[int, int]]:
-    """Return for each client the rows that two thirds of the others find more like another class's: class -> which."""
-    if not parts:
-        return []
-    lengths = [np.linalg.norm(part.rows, axis=1, keepdims=True) for part in parts]
-    zeros = [np.zeros_like(part.rows) for part in parts]
-    directions = [
-        np.divide(part.rows, length, out=zero, where=length > 0)
-        for part, length, zero in zip(parts, lengths, zeros, strict=True)
-    ]
-    there = [(part.counts >= FEWEST_SAMPLES) & (length[:, 0] > 0) for part, length in zip(parts, lengths, strict=True)]
+    """Return for each client the rows that the others find to be another class's: class -> which. Mostly none."""
+    own = [_shorten(part.rows) for part in parts]
+    there = [(part.counts >= FEWEST_SAMPLES) & rows.any(axis=1) for part, rows in zip(parts, own, strict=True)]
     wrong = []
     for client in range(len(parts)):
-        votes, against = 0, list[dict[int, int]]()
-        for voter in range(len(parts)):
-            both = np.flatnonzero(there[client] & there[voter])
-            if voter != client and len(both) > 1:
-                votes += 1
-                alike = directions[client][both] @ directions[voter][both].T
-                gained = alike.max(axis=1) - alike.diagonal()
-                if gained.sum() > CLEARLY:
-                    found = both[alike.argmax(axis=1)]
-                    against.append({int(a): int(b) for a, b in zip(both, found, strict=True) if a != b})
-        is_wrong = votes >= FEWEST_VOTES and len(against) >= ENOUGH_VOTES * votes
+        votes = [
+            _rename(own[client][both] @ own[voter][both].T, both, own[client].shape[1])
+            for voter in range(len(parts))
+            if voter != client and len(both := np.flatnonzero(there[client] & there[voter])) > 1
+        ]
+        against = [each for each in votes if each]
+        is_wrong = len(votes) >= FEWEST_VOTES and len(against) > ENOUGH_VOTES * len(votes)
         wrong.append(_agree(against) if is_wrong else {})
     return wrong
+
+
+def _rename(alike: NDArray[np.float64], classes: NDArray[np.int64], columns: int) -> dict[int, int]:
+    """Return the names of classes by which rows are clearly more alike (n, n) than by their own; mostly none."""
+    from scipy.optimize import linear_sum_assignment  # a relay needs it here alone
+
+    _, best = linear_sum_assignment(-alike)
+    own = float(alike.trace())
+    gained = float(alike[np.arange(len(best)), best].sum()) - own
+    if gained <= CLEARLY * max(own, 0.0) + CHANCE / math.sqrt(columns):
+        return {}
+    return {int(a): int(b) for a, b in zip(classes, classes[best], strict=True) if a != b}
+
+
+def _shorten(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return rows of length 1; those of zeros as they are."""
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows / np.where(lengths > 0, lengths, 1.0)
 
 
 def _agree(against: Sequence[Mapping[int, int]]) -> dict[int, int]:

@@ -35,7 +35,13 @@ KINDS = {
     "store-away": (503, "The store is unavailable; try again"),
 }
 
-CLIENT_ERRORS = {Malformed: "malformed", Outdated: "outdated", LeftOut: "left-out", Refused: "refused", ConfigError: "invalid"}
+CLIENT_ERRORS = {
+    Malformed: "malformed",
+    Outdated: "outdated",
+    LeftOut: "left-out",
+    Refused: "refused",
+    ConfigError: "invalid",
+}
 
 
 class Problem(Exception):

@@ -159,9 +159,9 @@ class Tasks:
 def make_task(fields: Mapping[str, Any]) -> Task:
     """Return a task with these fields; without a norm bound, with the usual one."""
     bound = fields["norm_bound"] or usual_norm_bound(fields["dimension"], fields.get("format", "features"))
-    compared = fields["compared"]
+    compared = fields.get("compared")
     if compared is None:
-        compared = fields.get("format") == "parts" and not fields["group_members"]
+        compared = fields.get("format") == "parts" and not fields.get("group_members")
     return Task(**{**fields, "norm_bound": bound, "compared": compared})
 
 

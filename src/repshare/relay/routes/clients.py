@@ -32,7 +32,9 @@ async def publish(service: Service, request: Request) -> Response:
         load = Load.of_rows(task, len(body) // task.shortest_row)
         service.charge(request, load)
         board = opened.board
-        version, verdict = await service.write(board.store, partial(board.accept_in, client=client, body=body), load.bytes)
+        version, verdict = await service.write(
+            board.store, partial(board.accept_in, client=client, body=body), load.bytes
+        )
     for each, reason in verdict.left_out.items():
         await service.run(forget, opened, [each])
         service.accepted(request, "leave-out", task=name, client=each, reason=reason)
