@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from repshare import Client, Policy
@@ -173,11 +172,12 @@ def test_a_long_part_that_comes_first_is_left_out_when_there_is_something_to_com
     assert board.find(NAMES[5]) is None
 
 
-def test_without_anybody_to_compare_with_no_row_is_longer_than_half_a_vector(own):
-    alone = Board(replace(TASK, compared=False))
-    records = play(make_clients({NAMES[0]: own[NAMES[0]]}, alone, {NAMES[0]: multiply(3000)}), 1)
-    assert "and a class's row half of that" in records[NAMES[0]].trouble
-    assert alone.status().clients == 0
+def test_without_anybody_to_compare_with_no_row_is_longer_than_honest_ones_can_be(own):
+    board = Board(TASK)
+    records = play(make_clients({NAMES[0]: own[NAMES[0]]}, board, {NAMES[0]: multiply(2000)}), 1)
+    assert "no honest one is longer than 8.31" in records[NAMES[0]].trouble
+    assert named(board).keys() == {NAMES[0]}
+    assert board.status().clients == 0
 
 
 def test_no_client_has_more_than_its_share_of_all_samples_and_is_told_how_all_may_agree_on_more(own):

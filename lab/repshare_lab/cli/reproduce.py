@@ -22,7 +22,7 @@ What = Literal[
     "table", "start", "ablation", "curves", "tsne", "traffic", "bound", "topologies", "privacy", "partners",
     "skew", "absence", "precision", "unseen", "discriminator", "averages", "codes", "length", "models", "clients",
     "space", "compute", "rates", "field",
-    "leakage",
+    "leakage", "faults",
 ]  # fmt: skip
 
 
@@ -54,7 +54,8 @@ def reproduce(
     features kept short. models: three kinds of network together. clients: up to 10,000. space: the common
     space by its dimension, and by rounds. compute: a ResNet9 that computes with fewer bits.
 
-    leakage: attacks on what a relay sees of a common space (also digits, breast_cancer).
+    leakage: attacks on what a relay sees of a common space (also digits, breast_cancer). faults: clients with wrong
+    labels, counts or rows, and what votes on parts do about them.
 
     field: every method of `repshare methods`, on four partitions, each beside its controls. rates: its local optimizers
     and rates, chosen on training samples that are held out.

@@ -39,6 +39,7 @@ CLEARLY = 0.1  # of the sum of cosines between rows: what they must gain by othe
 CHANCE = 3.0  # and by how many standard deviations of such a cosine
 TURNED = 0.05  # the cosine between a later part and the first one: honest ones stay above 0.15
 LONGER = 10.0  # times the median of others: honest ones stay below 7.5
+LONGEST = 0.2  # of a vector's length: honest rows have 0.005, and 0.13 where shrinkage is fixed and large
 FEWEST_LENGTHS = 3  # that make a median
 FEWEST_OTHERS = 4  # clients, from which on a client's share of all samples is bounded
 
@@ -121,6 +122,8 @@ class Votes:
 
     def _judge(self, client: str, release: Release) -> Verdict:
         own, first = self._sketch(release), self._read([client])[0]
+        if own.length > (most := LONGEST * math.sqrt(self.task.dimension)):
+            return Verdict(f"a row of length {own.length:.3g}; here no honest one is longer than {most:.3g}")
         if first is None or client in self.named or _begins(release):
             return self._admit(client, own)
         if own.rows.any() and first.rows.any() and _cosine(own.rows, first.rows) < TURNED:

@@ -26,7 +26,6 @@ SLACK = 1.01  # for what fp16 makes of a length
 ROUNDED = 0.005  # by how much fp16 or int8 may change a share
 MOST_LOGARITHM = 25  # of a shrinkage, without its sign
 CERTAIN = 2.0  # standard deviations
-MOST_SHARE = 0.5  # of a vector's length that a class's row has: no honest one is longer
 MOST_WEIGHT = 4.0  # of a sample: what squared loss stays well below
 
 
@@ -107,11 +106,8 @@ def find_fault(rows: Representations, classes: int, dimension: int) -> str | Non
         return fault
     ordered = in_order(rows)
     lengths, longest = np.linalg.norm(ordered[:, :dimension], axis=1), SLACK * np.sqrt(dimension)
-    if lengths[classes] > longest or lengths[:classes].max() > MOST_SHARE * longest:
-        return (
-            f"a row of length {lengths.max():.4g}; the space's vectors are at most {longest:.4g} long, and a class's "
-            "row half of that"
-        )
+    if lengths[classes] > longest or lengths.max() > MOST_WEIGHT * longest:
+        return f"a vector of length {lengths.max():.4g}; the space's are at most {longest:.4g} long"
     if abs(ordered[classes, dimension]) > MOST_LOGARITHM:
         return f"a shrinkage of exp({ordered[classes, dimension]:.4g}); it must be from exp(±{MOST_LOGARITHM})"
     if not -ROUNDED <= ordered[classes, dimension + 1] <= 1 + ROUNDED:
