@@ -14,7 +14,7 @@ from support.relays import create_task, invite, prepare, start_relay
 
 ROOT = Path(__file__).parent.parent
 NAMES = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
-PARTY = f"{ROOT / 'examples' / 'common_party.py'}"
+PARTY = f"{ROOT / 'examples' / 'space_party.py'}"
 AGREED = ["--input-shape", "1", "8", "8", "--input-range", "0", "16", "--class-names", *NAMES]
 
 

@@ -12,7 +12,8 @@ from repshare.errors import CheckpointError, Malformed
 from repshare.exchange import Exchange
 from repshare.exchange.relay import Membership
 from repshare.network.objective import Lesson
-from repshare.party.state import State, take_part
+from repshare.party.rounds import take_part
+from repshare.party.state import State
 from repshare.sharing import wire
 from repshare.sharing.parts import BESIDE, Part, as_release
 from repshare.sharing.representations import Teacher, stack
@@ -230,7 +231,7 @@ def test_no_total_of_a_common_space_stops_a_client_or_spoils_its_classifier(chan
     client.exchange = Giving(body)
     for record in client.rounds(3):
         assert math.isfinite(record.ce)
-        learner = client.learner.space
+        learner = client.learner
         assert learner.classifier().is_finite
         assert np.isfinite(learner.model.published.alpha).all()
     Board(common.task(10)).accept("b", learner.release(9))  # and what it shares is still what others take

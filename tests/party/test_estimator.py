@@ -120,7 +120,7 @@ def test_it_shares_a_board_with_clients_that_have_pytorch(table):
     other.learner.absorb(board.teach("b", Wants(0, 0)))
     expected = other.probabilities(torch.from_numpy(x).float()).numpy()
     assert mine.predict_proba(x) == pytest.approx(expected, abs=1e-3)
-    assert other.learner.space.model.total.samples == 300
+    assert other.learner.model.total.samples == 300
 
 
 def test_two_of_them_learn_through_a_real_relay(table, tmp_path):

@@ -9,9 +9,9 @@ import pytest
 
 from repshare import load_classifier
 from repshare.exchange.keys import Key
-from support.common_parties import collaborate
 from support.processes import PATIENCE_SECONDS, eventually
 from support.relays import invite
+from support.space_parties import collaborate
 
 MEMBERS = ("p0", "p3", "p6")
 EVERYONE = (*MEMBERS, "p8")

@@ -18,15 +18,17 @@ from repshare import Client, load_classifier
 from repshare.cli.main import main
 from repshare.errors import ConfigError
 from repshare.exchange.relay import Membership
+from repshare.network.learner import FILE as MODEL
 from repshare.party.exporting import classifier_as_onnx, model_as_onnx
 from repshare.party.party import load_party
-from repshare.party.state import MODEL, State, take_part
+from repshare.party.rounds import take_part
+from repshare.party.state import State
 from repshare.samples import Samples
 from repshare.sharing import wire
 from repshare.space import Space
 from repshare_lab import load
-from support.common_parties import COMMON, NAMES, PARTY_FILE
 from support.processes import records, run
+from support.space_parties import COMMON, NAMES, PARTY_FILE
 
 OWN = """
 import torch

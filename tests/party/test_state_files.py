@@ -13,7 +13,8 @@ import torch
 from repshare import Client, LeNet5
 from repshare.errors import CheckpointError, RepshareError
 from repshare.exchange.relay import Membership
-from repshare.party.state import State, take_part
+from repshare.party.rounds import take_part
+from repshare.party.state import State
 from repshare.sharing.task import Task
 from support.processes import RelayProcess, run
 

@@ -13,8 +13,8 @@ from repshare.board.state import release_key
 from repshare.relay.tasks import Tasks
 from repshare.stores import open_database
 from repshare_lab import load
-from support.common_parties import COMMON, NAMES, PARTIES, Simulation, collaborate
 from support.processes import PATIENCE_SECONDS, eventually
+from support.space_parties import COMMON, NAMES, PARTIES, Simulation, collaborate
 
 KILLED, CUT, LIAR = ("p1", "p5"), "p7", "p9"
 SHRINKAGE = 0.01  # fixed, so that 20 rounds come to an end that does not depend on who came when

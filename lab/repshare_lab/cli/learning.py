@@ -88,7 +88,7 @@ def compare(
     chosen = comparison.choose_methods(methods, setting).values()
     splits, setting = load(setting, fallback, console)
     simulated = replace(setting.policy, seeded_noise=True)
-    for warning in policy_warnings(simulated, in_space=all(method.in_space for method in chosen)):
+    for warning in policy_warnings(simulated):
         terminal.say(console, warning, "yellow")
     folder, given = _folder(output, setting), vars(setting)
     with choose_workers(output.workers, setting.clients) as workers:

@@ -102,7 +102,7 @@ def test_what_leaves_is_the_part_and_nothing_else(halves):
     a, b = make_client(own, board, "a", policy=EXACT), make_client(other, board, "b")
     for round in (1, 2, 3):
         in_turn([a, b], 1)
-        body, part = a.exchange.bodies[-1], a.learner.space.model.part()
+        body, part = a.exchange.bodies[-1], a.learner.model.part()
         assert body == wire.encode_release(as_release(part, round, COMMON.name))
         left = wire.decode_release(body)
         assert left.means.vectors.shape == (11, DIMENSION + BESIDE)
@@ -119,7 +119,7 @@ def test_the_total_that_a_client_collects_is_of_all_samples_that_count(halves):
     a, b = make_client(own, board, "a", policy=EXACT), make_client(other, board, "b", policy=EXACT)
     in_turn([a, b], 3)
     taught = wire.decode_teacher(a.exchange.collect(Wants(0, 0)))
-    parts = [client.learner.space.model.part() for client in (a, b)]
+    parts = [client.learner.model.part() for client in (a, b)]
     assert taught.means.counts.tolist() == [360] * 11
     expected = (parts[0].vectors + parts[1].vectors) / 2
     assert taught.means.vectors[:10, :DIMENSION] == pytest.approx(expected, abs=1e-6)
@@ -312,7 +312,7 @@ def test_a_liar_with_the_longest_vectors_that_are_taken_stops_nobody(halves):
         client = make_client(own, board, "a", policy=policy)
         record = in_turn([client], 4)[0]
         assert "other clients make it worse" in record.doubt
-        assert np.abs(client.learner.space.model.published.alpha).max() <= MOST_WEIGHT
+        assert np.abs(client.learner.model.published.alpha).max() <= MOST_WEIGHT
         assert record.trouble is None
 
 
@@ -338,7 +338,7 @@ def test_clients_that_take_turns_converge_though_the_first_of_them_elect_otherwi
 
 
 def find_vote(client):
-    dual = client.learner.space.model
+    dual = client.learner.model
     return dual._read(dual.published).wanted
 
 
@@ -362,7 +362,7 @@ def test_a_client_whose_only_partner_is_withdrawn_returns_to_its_own_classifier(
     in_turn([a, b], 6)
     board.withdraw("b")
     in_turn([a], 20)
-    dual = a.learner.space.model
+    dual = a.learner.model
     assert dual.total is None
     own = dual.alone().weights
     assert np.linalg.norm(dual.linear().weights - own) < 0.01 * np.linalg.norm(own)
@@ -390,7 +390,7 @@ def test_what_a_client_says_its_weights_are_for_changes_nothing_for_the_others(o
     a, b, liar = (make_client(data, board, name, test=test) for data, name in zip(parts, "abc", strict=True))
     in_turn([a, b, liar], 6)
     records = in_turn([a, b], 20)
-    told = liar.learner.space.model.part()._replace(shrinkage=shrinkage)
+    told = liar.learner.model.part()._replace(shrinkage=shrinkage)
     board.accept("c", wire.encode_release(as_release(told, 7, COMMON.name)))
     assert in_turn([a, b], 6)[0].test_accuracy == pytest.approx(records[0].test_accuracy, abs=0.02)
 
@@ -402,7 +402,7 @@ def test_samples_whose_weights_are_all_0_because_of_a_liar_still_count_once(halv
     client.round()
     board.accept("liar", wire.encode_release(as_release(longest_lie(), 1, COMMON.name)))
     in_turn([client], 2)
-    dual = client.learner.space.model
+    dual = client.learner.model
     assert not dual.published.alpha.any()
     assert dual._read(dual.published).samples == dual.total.samples
 
@@ -448,7 +448,7 @@ def test_releases_that_are_lost_lead_nobody_astray(digits):
 def test_the_default_space_is_the_one_that_suits_the_data(halves):
     (own, _), _ = halves
     client = make_client(own, method=CA, space=None)
-    assert client.learner.space.agreement == Agreement(choose((), own[0][:1], 0))
+    assert client.learner.agreement == Agreement(choose((), own[0][:1], 0))
 
 
 def test_a_client_of_another_space_is_told_both_and_trains_alone(halves):

@@ -47,18 +47,18 @@ def adapt_alone(policy: Policy) -> Policy:
     return replace(adapt_to_space(policy), held_out=0.0, epsilon=None)
 
 
-RS = Method(
-    "RS", "representation sharing (the paper)", serve=serve,
-    source="Berdoz et al., 2022: Scalable collaborative learning via representation sharing",
-)  # fmt: skip
 IL = Method("IL", "independent learning")
-CS = Method(
-    "CS", "sharing in a common space", SpaceLearner.open, serve,
-    adapt=adapt_to_space, models="part", source="new here", in_space=True,
+RS = Method(
+    "RS", "representation sharing (the paper)", serve=serve, control=IL,
+    source="Berdoz et al., 2022: Scalable collaborative learning via representation sharing",
 )  # fmt: skip
 CA = Method(
     "CA", "the common space alone (a control: nothing is shared)", SpaceLearner.open,
     adapt=adapt_alone, source="new here", in_space=True,
+)  # fmt: skip
+CS = Method(
+    "CS", "sharing in a common space", SpaceLearner.open, serve,
+    adapt=adapt_to_space, control=CA, models="part", source="new here", in_space=True,
 )  # fmt: skip
 OWN = {method.name: method for method in (RS, IL, CS, CA)}
 

@@ -32,6 +32,8 @@ class Method(NamedTuple):
     """Its own options: a frozen dataclass, with a docstring under each field. A learner has them as `options`."""
     adapt: Callable[[Policy], Policy] = lambda policy: policy
     """The part of a policy that this method knows."""
+    control: "Method | None" = None
+    """The same without other clients, which measures what sharing is worth; None: nothing is shared."""
     models: Literal["own", "one", "part", "pooled"] = "own"
     """The models to test. own: each client's. one: a global model. part: the client's, completed by the server's part.
     pooled: that of one client, which has everyone's data."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+import safetensors.torch
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
@@ -25,7 +26,10 @@ from repshare.network.steps import OPTIMIZERS, choose_compute, count_parameters,
 from repshare.randomness import numpy_stream, torch_stream
 from repshare.samples import EVALUATION_BATCH, LARGE_EVALUATION_BATCH, Samples, Setup
 from repshare.sharing import wire
-from repshare.sharing.representations import Floats, Integers, Teacher, make_release
+from repshare.sharing.representations import Floats, Integers, Teacher, make_release, may_share
+
+FILE = "model.safetensors"
+ROW_MAJOR = torch.contiguous_format  # the only layout that safetensors has
 
 
 class Batch(NamedTuple):
@@ -62,6 +66,7 @@ class NetworkLearner(Learner):
         large, place = is_large(self.network.model), samples.device.type
         self.compute = choose_compute(policy, place, large=large)
         self.evaluation_batch = LARGE_EVALUATION_BATCH if large and place == "cpu" else EVALUATION_BATCH  # samples
+        self.behind = None
         self.remembered: dict[str, Tensor] = {}  # what a method keeps from round to round
         self.lesson: Lesson | None = None
         self.norm_bound = norm_bound  # what others agreed no vector is longer than
@@ -92,6 +97,11 @@ class NetworkLearner(Learner):
     def dimension(self) -> int:  # type: ignore[override]
         """The length of what this client represents a sample by."""
         return self.width(self.network)
+
+    @property
+    def module(self) -> nn.Module:
+        """The model, as it was given, in evaluation mode."""
+        return self.network.model.eval()
 
     @staticmethod
     def width(network: Network) -> int:
@@ -222,10 +232,11 @@ class NetworkLearner(Learner):
         networks, which are short, 0.04 to 0.08 a number, and nearly the same for all inputs. Zeros need no release.
         """
         trained = self.lesson is not None or self.steps or self.optimizer.state
-        lesson = self.lay_out(wire.decode_teacher(body))
+        teacher = wire.decode_teacher(body)
+        lesson = self.lay_out(teacher)
         if not trained and self.policy.start == "zeros" and not lesson.has_mean.any():
             lesson = lesson._replace(has_mean=torch.ones_like(lesson.has_mean))  # the means are zeros
-        self.lesson = lesson
+        self.lesson, self.behind = lesson, float(teacher.means.counts.sum()) or None
 
     def lay_out(self, teacher: Teacher) -> Lesson:
         """Arrange a teacher for training. Raises Malformed if it does not fit."""
@@ -265,6 +276,31 @@ class NetworkLearner(Learner):
         size, parameters = sum(each.nbytes for each in model.state_dict().values()), count_parameters(model)
         kind = type(model).__name__
         return Description(self.representation, self.policy.precision, figures, kind, parameters, size)
+
+    def shared_counts(self) -> Integers:
+        """The number of samples of each class that count in what is shared (C,)."""
+        labels = self.samples.labels.numpy()
+        counts = np.bincount(labels[may_share(labels, self.policy)], minlength=self.classes)
+        return np.where(counts >= self.policy.fewest, counts, 0)
+
+    def single_samples(self) -> list[int]:
+        """The classes with an observation of one sample, or with one sample."""
+        if self.policy.fewest > 1:
+            return []
+        alone = self.policy.n_avg == 1 and self.policy.m_up > 0
+        return [label for label, count in enumerate(self.shared_counts()) if count == 1 or (alone and count)]
+
+    def files(self, round: int) -> dict[str, bytes]:
+        """The model's weights, by their names in its state_dict."""
+        weights = self.network.model.state_dict()
+        plain = {name: each.detach().cpu().clone(memory_format=ROW_MAJOR) for name, each in weights.items()}
+        return {FILE: safetensors.torch.save(plain)}
+
+    def identity(self) -> dict[str, Any]:
+        """The model and the optimizer."""
+        kind, parameters = type(self.network.model).__name__, count_parameters(self.network.model)
+        chosen = {"optimizer": self.policy.optimizer, "learning_rate": self.policy.learning_rate}
+        return {"model": f"{kind}, {parameters:,} parameters", **chosen}
 
     def state(self) -> dict[str, Any]:
         """All that another learner of the same kind needs to continue to the same bits."""

@@ -12,10 +12,7 @@ from repshare.samples import without_labels
 from repshare.sharing import wire
 from repshare.space import Backbone
 from repshare.space.agreement import Agreement, read_agreement
-from repshare.space.learner import SpaceLearner
 from repshare.space.model import Linear, as_probabilities
-
-FILE = "classifier.safetensors"
 
 
 class SpaceClassifier(NamedTuple):
@@ -56,14 +53,6 @@ class SpaceClassifier(NamedTuple):
             inputs: A batch of inputs, a tensor or an array, as the clients train with.
         """
         return torch.from_numpy(as_probabilities(self.scores(inputs).numpy(), self.agreement.loss)).float()
-
-
-def encode_classifier(learner: SpaceLearner, round: int) -> bytes:
-    """Return the classifier in hand as the bytes of a file: see `load_classifier`."""
-    total = learner.model.total
-    samples = len(learner.model.labels) if total is None else int(total.samples)
-    arrays, agreement = learner.classifier()._asdict(), learner.agreement.describe()
-    return wire.encode_classifier(arrays, agreement=agreement, round=round, samples=samples, in_use=learner.in_use)
 
 
 def load_classifier(path: str | Path, *, backbone: str = "") -> SpaceClassifier:

@@ -15,13 +15,13 @@ from torch import Tensor, nn
 
 from repshare.errors import ConfigError
 from repshare.imports import in_one_line
+from repshare.network.learner import FILE as MODEL
 from repshare.network.models import split
-from repshare.party import classifier
 from repshare.party.classifier import SpaceClassifier, load_classifier
 from repshare.party.party import Party, load_party
-from repshare.party.state import MODEL
 from repshare.randomness import derive
 from repshare.samples import EVALUATION_BATCH, Labelled, Samples
+from repshare.space.learner import FILE as CLASSIFIER
 
 
 class Learned:
@@ -45,7 +45,7 @@ class Learned:
     @property
     def has_classifier(self) -> bool:
         """Whether there is a common classifier."""
-        return (self.folder / classifier.FILE).exists()
+        return (self.folder / CLASSIFIER).exists()
 
     @property
     def class_names(self) -> Sequence[str]:
@@ -82,9 +82,7 @@ class Learned:
     @cached_property
     def classifier(self) -> SpaceClassifier:
         """The common classifier."""
-        return load_classifier(
-            self.folder / classifier.FILE, backbone="" if self.party is None else self.party.backbone
-        )
+        return load_classifier(self.folder / CLASSIFIER, backbone="" if self.party is None else self.party.backbone)
 
     def samples(self) -> Samples:
         """Return the party's test data; without any, its training data."""

@@ -17,7 +17,8 @@ import trustme
 from repshare import Client, LeNet5
 from repshare.board.state import read_releases
 from repshare.exchange.relay import Membership, RelayExchange
-from repshare.party.state import State, take_part
+from repshare.party.rounds import take_part
+from repshare.party.state import State
 from repshare.relay.page.histories import read_histories
 from repshare.relay.tasks import Tasks
 from repshare.sharing.representations import Release, Representations

@@ -31,7 +31,7 @@ class Solved(NamedTuple):
 class ServedModel:
     """One client's samples in the space, and the classifier that the server has made for all clients."""
 
-    settles_at_once = True
+    enough = 2  # share, and collect what the server has made
 
     def __init__(self, vectors: Floats, labels: Integers, classes: int) -> None:
         self.vectors, self.labels = vectors, labels

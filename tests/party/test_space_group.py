@@ -15,9 +15,9 @@ from repshare.privacy.accounting import Charge
 from repshare.relay.tasks import Tasks
 from repshare.sharing import sums, wire
 from repshare.stores import open_database
-from support.common_parties import Simulation, collaborate
 from support.processes import PATIENCE_SECONDS, eventually
 from support.relays import prepare
+from support.space_parties import Simulation, collaborate
 
 MEMBERS = ("p0", "p3", "p6", "p8")
 SAMPLES = dict.fromkeys(MEMBERS, 64)
@@ -65,7 +65,7 @@ def test_a_group_has_the_classifier_of_a_simulator_to_the_bit(group, tmp_path):
         *_, summary, place = group.told(name).splitlines()
         figures = r"alone +([\d.]+)%, with 3 others +([\d.]+)% \(own held-out samples\); test accuracy ([\d.]+)%"
         alone, together, test = map(float, re.search(figures, summary).groups())
-        assert (together / 100, alone / 100) == pytest.approx(expected.learner.space.compare_held_out(), abs=6e-4)
+        assert (together / 100, alone / 100) == pytest.approx(expected.learner.compare_held_out(), abs=6e-4)
         assert test / 100 == pytest.approx(expected.evaluate(), abs=6e-5)
         assert f"the classifier is in repshare-digits-{name}/classifier.safetensors" in place
     with closing(open_database(str(tmp_path / "relay.db"))) as database:
