@@ -59,7 +59,7 @@ def test_the_classifier_of_cs_is_the_packages(monkeypatch) -> None:
     for name in "abc":
         labels = np.arange(200) % mini.CLASSES
         inputs = (centres[labels] + RNG.standard_normal((200, 6)) / 2).astype(np.float32)
-        given = {"name": name, "space": common, "policy": Policy(common_precision="fp32", held_out=0.0)}
+        given = {"name": name, "space": common, "policy": Policy(precision="fp32", held_out=0.0)}
         clients.append(Client(None, (inputs, labels), LocalExchange(board, name), **given))
         parties.append((space(inputs).astype(np.float64), labels))
     for _ in range(100):

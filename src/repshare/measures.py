@@ -49,13 +49,13 @@ class Record:
     """CS: the client's own part of the duality gap of the common classifier, when the round began."""
     held_out: float | None = None
     """CS: accuracy of the common classifier on the client's held-out samples, 0 to 1, when the round began.
-    With `keep_to_self` and too few of them, on its other samples, each judged as if it had not been shared."""
+    With `prefer_own` and too few of them, on its other samples, each judged as if it had not been shared."""
     held_out_alone: float | None = None
     """CS: accuracy on them of a classifier of the client's own samples alone."""
     doubt: str | None = None
     """CS: what the held-out samples show against the other clients' releases, if anything."""
     in_use: str | None = None
-    """CS, with `keep_to_self`: the classifier in use, of all clients together or of this client alone."""
+    """CS, with `prefer_own`: the classifier in use, of all clients together or of this client alone."""
     others: int | None = None
     """CS, in `join` and `peer`: the number of other clients behind the common classifier; None if not known."""
     test_own: float | None = None

@@ -1,8 +1,11 @@
-"""Names of the version before, which was one package: importing one fails with its new place, for this release."""
+"""Names of the version before: importing or giving one fails with its new place or name, for this release."""
 
+from collections.abc import Collection
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from typing import Any
+
+from repshare.errors import ConfigError
 
 LABORATORY = ["audit", "data", "experiments", "results", "simulation", "compare", "load"]
 FLOWER = ["FlowerRun", "make_client_app", "make_server_app"]
@@ -23,6 +26,19 @@ MOVED = {
     "repshare.learning": "repshare.network",
     **{f"repshare.cli.{name}": f"repshare_lab.cli.{name}" for name in COMMANDS},
 }
+OPTIONS = {  # fields of a policy or a setting
+    "common_precision": "precision",
+    "keep_to_self": "prefer_own",
+    "common_only": "sums_only",
+    "common_rounds": "space_rounds",
+}
+
+
+def check_options(given: Collection[str]) -> None:
+    """Raise ConfigError if one of these options has another name."""
+    for name in OPTIONS:
+        if name in given:
+            raise ConfigError(f"{name} is called {OPTIONS[name]} now")
 
 
 def check(name: str) -> None:

@@ -110,7 +110,7 @@ def test_it_shares_a_board_with_clients_that_have_pytorch(table):
     mine = CommonSpaceClassifier(accept_exposure=True, **{**AGREED, "classes": None}).fit(x[:100], y[:100])
     common = Agreement(Fourier((-4.0,) * 30, (4.0,) * 30, features=64))
     assert mine.task_ == common.task(2)
-    board, policy = Board(mine.task_), Policy(common_precision="fp32", held_out=0.0)
+    board, policy = Board(mine.task_), Policy(precision="fp32", held_out=0.0)
     data = torch.from_numpy(x[100:300]).float(), torch.from_numpy(y[100:300])
     other = Client(None, data, LocalExchange(board, "b"), space=common, classes=2, policy=policy, name="b")
     for _ in range(12):

@@ -50,7 +50,7 @@ def in_hand(group, name):
 def test_a_group_has_the_classifier_of_a_simulator_to_the_bit(group, tmp_path):
     rounds = 4
     for name in MEMBERS:
-        meet(group, name, "--rounds", rounds, "--no-keep-to-self")
+        meet(group, name, "--rounds", rounds, "--no-prefer-own")
     for name in MEMBERS:
         assert group.processes[name].process.wait(PATIENCE_SECONDS) == 0, group.told(name)
     simulation = Simulation(tmp_path, MEMBERS, state=group.state)  # with their secrets: the same samples are held out

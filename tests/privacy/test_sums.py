@@ -233,8 +233,8 @@ def test_class_sums_teach_and_noise_costs_accuracy():
         for each in clients:
             each.round(test=False)
     assert accuracy(clients) > alone + 0.1  # each lacks a class
-    noisy = through_a_board(epsilon=0.01, seeded_noise=True, adjacency="add-remove", common_only=True)
-    good = through_a_board(epsilon=50.0, seeded_noise=True, adjacency="add-remove", common_only=True)
+    noisy = through_a_board(epsilon=0.01, seeded_noise=True, adjacency="add-remove", sums_only=True)
+    good = through_a_board(epsilon=50.0, seeded_noise=True, adjacency="add-remove", sums_only=True)
     assert accuracy(good) > accuracy(noisy) + 0.2
     saved = through_a_board(epsilon=0.01, seeded_noise=True, adjacency="add-remove")
     assert accuracy(saved) > accuracy(good) - 0.05  # own samples are used as far as they are better

@@ -115,7 +115,7 @@ def test_others_are_doubted_where_they_cost_more_than_chance_class_by_class(data
     labels = np.repeat([0, 1], sizes)
     vectors = np.resize(data[0], (len(labels), data[0].shape[1]))
     given = as_samples((torch.from_numpy(vectors), torch.from_numpy(labels)), "cpu")
-    policy = Policy(keep_to_self=True, share_inputs=True)
+    policy = Policy(prefer_own=True, share_inputs=True)
     learner = SpaceLearner(given, policy, Agreement(Fourier((-4.0,) * 144, (4.0,) * 144, features=8)), classes=2)
     alone, together = (
         np.concatenate([np.arange(size) < good for size, good in zip(sizes, each, strict=True)]) for each in right

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from repshare import moved
 from repshare.errors import ConfigError
 from repshare.files import write_atomically
 from repshare.records import Description, Folder, Line
@@ -162,10 +163,19 @@ def with_defaults(description: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(given := description.get("setting"), dict):
         return description
     usual: dict[str, Any] = json.loads(json.dumps(asdict(Setting())))
-    policy = {**usual["policy"], "start": "none", **given.get("policy", {})}  # there was no other
+    given = _renamed(given)
+    policy = {**usual["policy"], "start": "none", **_renamed(given.get("policy", {}))}  # there was no other
     policy["minimum_count"] = policy["minimum_count"] or 1
-    policy["keep_to_self"] = bool(policy["keep_to_self"])
+    policy["prefer_own"] = bool(policy["prefer_own"])
     return {**description, "setting": _without_gone({**usual, **given, "policy": _without_gone(policy)})}
+
+
+def _renamed(options: dict[str, Any]) -> dict[str, Any]:
+    """Options under their present names. There were two precisions, one of them for spaces."""
+    if "common_precision" in options:
+        both = options["precision"], options["common_precision"]
+        options = {**options, "precision": None if both == ("fp32", "fp16") else both[0]}
+    return {moved.OPTIONS.get(name, name): value for name, value in options.items() if name != "common_precision"}
 
 
 def _without_gone(options: dict[str, Any]) -> dict[str, Any]:

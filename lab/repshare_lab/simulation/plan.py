@@ -37,7 +37,7 @@ class PaperProtocol(NamedTuple):
     """"": the one that suits the data."""
     space: tuple[str, ...] = ()
     """The common space, which the paper does not have. Chosen on training images that no experiment uses."""
-    common_rounds: int = 10
+    space_rounds: int = 10
     """Rounds of CS: as many as keep its traffic below a twentieth of FedAvg's."""
 
 
@@ -114,7 +114,7 @@ def resolve(setting: Setting, data: Splits | int) -> ResolvedSetting:
             setting.policy,
             compute=choose_compute(setting.policy, device, large=set(model) <= set(LARGE)),
             minimum_count=setting.policy.minimum_count or 1,  # nothing leaves this machine
-            common_precision="fp32" if setting.loss == "discriminant" else setting.policy.common_precision,
+            precision="fp32" if setting.loss == "discriminant" else setting.policy.precision,
             seeded_noise=setting.policy.epsilon is not None or setting.policy.seeded_noise,
         ),
     }
@@ -148,16 +148,16 @@ def make_run(method: str, seed: int, setting: ResolvedSetting) -> Run[ResolvedSe
     found = find_method(method)
     if not found.in_space:
         return Run(method, seed, setting)
-    rounds = 1 if found.serve is None else common_rounds(setting)
+    rounds = 1 if found.serve is None else space_rounds(setting)
     rounds = 2 if found.shares_once else rounds  # share, then collect
     rounds = min(rounds, setting.rounds)
     every = 1 if (setting.eval_every or 1) < setting.rounds else rounds  # all, unless only the last is wanted
     return Run(method, seed, replace(setting, rounds=rounds, eval_every=every))
 
 
-def common_rounds(setting: Setting) -> int:
+def space_rounds(setting: Setting) -> int:
     """Return the number of rounds of CS."""
-    return setting.common_rounds or USUAL.get(setting.dataset, OTHER_DATA).common_rounds
+    return setting.space_rounds or USUAL.get(setting.dataset, OTHER_DATA).space_rounds
 
 
 def make_agreement(run: Run[Setting], example: Inputs) -> Agreement:

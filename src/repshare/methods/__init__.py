@@ -34,12 +34,15 @@ def serve(task: Task, start: Any = None, options: Any = None) -> Board:
 
 
 def adapt_to_space(policy: Policy) -> Policy:
-    """Use no observations and no distillation."""
+    """Use no observations and no distillation, and half the bytes."""
     if policy.epsilon is not None:  # one release, unless told otherwise: it takes the whole budget
         policy = replace(policy, releases=policy.releases or 1, planned_releases=policy.releases or 1)
     if policy.peers is not None:
         raise ConfigError("the classifier of a space is made by all clients: leave peers or CS out")
-    return replace(policy, lambda_kd=0.0, lambda_disc=0.0, m_up=0, m_down=0)
+    if policy.precision == "int8":
+        raise ConfigError("sums of a space are shared as fp32 or fp16, not as int8")
+    precision = policy.precision or "fp16"
+    return replace(policy, lambda_kd=0.0, lambda_disc=0.0, lambda_length=0.0, m_up=0, m_down=0, precision=precision)
 
 
 def adapt_alone(policy: Policy) -> Policy:

@@ -58,5 +58,5 @@ class Method(NamedTuple):
 
 def make_wants(method: Method, policy: Policy, seed: int, name: str, round: int) -> Wants:
     """What a client asks for in a round: a function of its seed, so that a simulator can ask in its place."""
-    precision = policy.common_precision if method.in_space else "fp32"
-    return Wants(policy.m_down, derive(seed, name, "collect", round), policy.peers, precision=precision)
+    precision = policy.precision if method.in_space else None
+    return Wants(policy.m_down, derive(seed, name, "collect", round), policy.peers, precision=precision or "fp32")

@@ -223,7 +223,7 @@ class NetworkLearner(Learner):
         """Averages over the samples that the policy lets take part."""
         vectors, labels = self.represent()
         release = make_release(vectors, labels, self.averaging, self.policy, round, self.guard)
-        return wire.encode_release(release, self.policy.precision)
+        return wire.encode_release(release, self.policy.precision or "fp32")
 
     def absorb(self, body: bytes) -> None:
         """Learn from this teacher from now on. Before any training, one without any class has means of zero.
@@ -275,7 +275,7 @@ class NetworkLearner(Learner):
         model = self.network.model
         size, parameters = sum(each.nbytes for each in model.state_dict().values()), count_parameters(model)
         kind = type(model).__name__
-        return Description(self.representation, self.policy.precision, figures, kind, parameters, size)
+        return Description(self.representation, self.policy.precision or "fp32", figures, kind, parameters, size)
 
     def shared_counts(self) -> Integers:
         """The number of samples of each class that count in what is shared (C,)."""

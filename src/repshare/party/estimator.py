@@ -109,7 +109,7 @@ class CommonSpaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             check_usual(agreement.unusual(float(rows.min()), float(rows.max()), images=False))
         # Its inputs are looked at when something is to leave: to learn alone is always possible.
         fewest = 1 if self.accept_exposure else FEWEST  # samples of classes with fewer take no part
-        policy = Policy(held_out=0.0, share_inputs=True, common_precision=self.precision, minimum_count=fewest)
+        policy = Policy(held_out=0.0, share_inputs=True, precision=self.precision, minimum_count=fewest)
         self._learner = SpaceLearner(Rows(rows, labels), policy, agreement, classes=len(self.classes_))
         self._found, self._linear, self.round_ = self._learner.inspect(), self._learner.model.alone(), 0
         return self

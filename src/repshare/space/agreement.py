@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
-from repshare.config import CommonLoss, Policy
+from repshare.config import Policy, SpaceLoss
 from repshare.errors import ConfigError, DataError
 from repshare.measures import Representation
 from repshare.sharing import wire
@@ -41,7 +41,7 @@ class Agreement(NamedTuple):
 
     space: Space
     """The feature map that all clients compute alike."""
-    loss: CommonLoss = "squared"
+    loss: SpaceLoss = "squared"
     """Loss of the common classifier: "squared", or "discriminant" for sums that are shared once."""
     shrinkage: float | None = None
     """ρ / n, how strongly the classifier is regularised. Default: by clients' votes."""
@@ -76,7 +76,7 @@ class Agreement(NamedTuple):
             policy: The client's.
         """
         if self.loss == "discriminant":
-            return replace(policy, common_precision="fp32")  # fp16 would add as much as the noise to large sums
+            return replace(policy, precision="fp32")  # fp16 would add as much as the noise to large sums
         if policy.epsilon is not None:
             raise ConfigError(
                 f"with the loss {self.loss} a sample's weight depends on the other samples, so that no noise can hide "
@@ -268,8 +268,8 @@ def read_agreement(description: str, *, module: str = "") -> Agreement:
     names, inputs = told.pop("class_names", []), told.pop("inputs", None)
     if loss == "logistic":
         raise ConfigError("the task's loss is logistic: c528c6c is the last commit that reads it")
-    if loss not in get_args(CommonLoss):
-        raise ConfigError(f"the task's loss is {loss!r}; this version knows {', '.join(get_args(CommonLoss))}")
+    if loss not in get_args(SpaceLoss):
+        raise ConfigError(f"the task's loss is {loss!r}; this version knows {', '.join(get_args(SpaceLoss))}")
     if shrinkage is not None and not _is_number(shrinkage):
         raise ConfigError(f"the task's shrinkage is {shrinkage!r}, not a number")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):

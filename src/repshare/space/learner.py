@@ -93,7 +93,7 @@ class SpaceLearner(Learner):
         self.hidden: frozenset[int] = frozenset()
         self.model = self.make_model(*self._to_share[:2], alone=alone)
         self._holds_out = len(self.held_rows) >= FEWEST_HELD
-        left_out = bool(policy.keep_to_self) and len(self.used_rows) <= MOST_LEFT_OUT
+        left_out = bool(policy.prefer_own) and len(self.used_rows) <= MOST_LEFT_OUT
         tells = not alone and (self._holds_out or left_out)
         self._judged: tuple[Linear, tuple[Hits, Hits]] | None = None
         self.by_itself: Linear | None = self.model.alone() if tells else None
@@ -116,7 +116,7 @@ class SpaceLearner(Learner):
     def make_model(self, vectors: Floats, labels: Integers, *, alone: bool) -> SpaceModel:
         """Make the classifier's model of these samples."""
         if self.agreement.loss == "discriminant":
-            return Discriminant(vectors, labels, self.classes, personal=not self.policy.common_only)
+            return Discriminant(vectors, labels, self.classes, personal=not self.policy.sums_only)
         fewest = 1 if alone else self.policy.fewest
         return Dual(vectors, labels, self.classes, shrinkage=self.agreement.shrinkage, alone=alone, fewest=fewest)
 
@@ -150,7 +150,7 @@ class SpaceLearner(Learner):
             release = Release(round, none, none, space=self.space_name)
         else:
             release = self.model.release(round, self.space_name)
-        return wire.encode_release(release, self.policy.common_precision)
+        return wire.encode_release(release, self.policy.precision or "fp16")
 
     def acknowledge(self) -> None:
         """Note that the last release is in the total from now on."""
@@ -180,13 +180,13 @@ class SpaceLearner(Learner):
         return {label: int(found[label]) for label in np.flatnonzero((found > 0) & (taken == 0)).tolist()}
 
     def classifier(self) -> Linear:
-        """The current classifier: all clients'; with `keep_to_self`, this client's own where that is better."""
+        """The current classifier: all clients'; with `prefer_own`, this client's own where that is better."""
         return self.by_itself if self.by_itself is not None and self.in_use == ALONE else self.model.linear()
 
     @property
     def in_use(self) -> str | None:
-        """With `keep_to_self`, whose classifier the current one is: TOGETHER or ALONE."""
-        if not self.policy.keep_to_self:
+        """With `prefer_own`, whose classifier the current one is: TOGETHER or ALONE."""
+        if not self.policy.prefer_own:
             return None
         alone = self.model.total is None or self._doubt(*self._judge(self.model.linear())) is not None
         return ALONE if alone else TOGETHER
@@ -257,7 +257,7 @@ class SpaceLearner(Learner):
         linear = self.model.linear()
         return Description(
             self.representation,
-            self.policy.common_precision,
+            self.policy.precision or "fp16",
             () if self.guard is not None else figures,
             f"the space {self.agreement.space.name}",
             sum(each.size for each in linear),

@@ -64,7 +64,7 @@ class ServedModel:
 
     def leave_one_out(self) -> tuple[Hits, Hits]:
         """Raise ConfigError: what the server has made cannot be undone for a sample."""
-        raise ConfigError("this method needs held-out samples for keep_to_self: raise held_out")
+        raise ConfigError("this method needs held-out samples for prefer_own: raise held_out")
 
     def own_scores(self, linear: Linear) -> Floats:
         """A classifier's scores of this client's samples (n, C)."""

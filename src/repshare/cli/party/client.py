@@ -96,8 +96,8 @@ def make_client(
         party = replace(party, space=read_agreement(_read(work.agreement), module=party.backbone))
     space = party.space if task is None else agree(party, task)
     policy = _merge_policies(party, policy, 1 if task is None else task.minimum_count)
-    if policy.keep_to_self is None:
-        policy = replace(policy, keep_to_self=space is not None)
+    if policy.prefer_own is None:
+        policy = replace(policy, prefer_own=space is not None)
     if task is not None and task.group_members:
         policy = replace(policy, m_up=0)  # observations are one client's own, and no sum hides them
     together = RS if space is None else CS
