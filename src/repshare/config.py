@@ -12,7 +12,7 @@ from repshare.fields import check_fits, check_not_negative, check_one_of, check_
 
 SpaceLoss = Literal["squared", "discriminant"]
 Aggregation = Literal["mean", "median", "trimmed", "geometric"]
-Compute = Literal["fp32", "bf16", "auto"]
+Compute = Literal["fp32", "bf16"]
 Precision = Literal["fp32", "fp16", "int8"]
 Level = float | Literal["public", "never"]  # a sample's own privacy budget: ε, none needed, or nothing of it leaves
 
@@ -34,8 +34,7 @@ class Training:
     """Learning rate of the local optimizer."""
     compute: Compute = "fp32"
     """Number format that the network computes with. bf16 is about twice as fast on processors with AVX-512 BF16.
-    Weights, losses and everything shared stay fp32.
-    auto: bf16 for large networks where the processor has AVX-512 BF16 or AMX, else fp32. A resumed run keeps it."""
+    Weights, losses and everything shared stay fp32."""
     lambda_length: float = 0.0
     """Weight of a penalty on the length of features, ‖φ‖²/d'. It needs no other client.
     On MNIST, 10 gains more than sharing does."""

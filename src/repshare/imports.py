@@ -1,11 +1,9 @@
 """Code that is imported on demand: a user's own (`file.py:function`), and optional packages."""
 
-import gc
 import hashlib
 import importlib.util
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -67,18 +65,6 @@ def in_one_line(error: BaseException) -> str:
 def visible(text: str) -> str:
     """Return a text that a terminal shows as it is: what a relay says may hold codes that steer it."""
     return "".join(each if each.isprintable() or each == "\n" else repr(each)[1:-1] for each in text)
-
-
-@contextmanager
-def no_collection() -> Iterator[None]:
-    """Import without garbage collection, which finds none in modules: a tenth of the time that PyTorch takes."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 # The packages that each extra of pyproject.toml brings, by the names under which they are imported.

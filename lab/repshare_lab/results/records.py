@@ -164,18 +164,24 @@ def with_defaults(description: dict[str, Any]) -> dict[str, Any]:
         return description
     usual: dict[str, Any] = json.loads(json.dumps(asdict(Setting())))
     given = _renamed(given)
-    policy = {**usual["policy"], "start": "none", **_renamed(given.get("policy", {}))}  # there was no other
+    policy = {**usual["policy"], "start": "none", **_renamed_policy(given.get("policy", {}))}  # there was no other
     policy["minimum_count"] = policy["minimum_count"] or 1
     policy["prefer_own"] = bool(policy["prefer_own"])
     return {**description, "setting": _without_gone({**usual, **given, "policy": _without_gone(policy)})}
 
 
 def _renamed(options: dict[str, Any]) -> dict[str, Any]:
-    """Options under their present names. There were two precisions, one of them for spaces."""
-    if "common_precision" in options:
-        both = options["precision"], options["common_precision"]
-        options = {**options, "precision": None if both == ("fp32", "fp16") else both[0]}
-    return {moved.OPTIONS.get(name, name): value for name, value in options.items() if name != "common_precision"}
+    """Options under their present names."""
+    return {moved.OPTIONS.get(name, name): value for name, value in options.items()}
+
+
+def _renamed_policy(policy: dict[str, Any]) -> dict[str, Any]:
+    """A policy's fields under their present names. There were two precisions, one of them for spaces."""
+    if "prefer_own" in policy:
+        return policy
+    both = policy.get("precision", "fp32"), policy.get("common_precision", "fp16")
+    kept = {name: value for name, value in policy.items() if name != "common_precision"}
+    return _renamed({**kept, "precision": None if both == ("fp32", "fp16") else both[0]})
 
 
 def _without_gone(options: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from torch import nn
 from repshare.board import Server
 from repshare.errors import ConfigError
 from repshare.network.models import Network, build, split
-from repshare.network.steps import choose_compute
 from repshare.network.threads import one_thread
 from repshare.randomness import derive, numpy_stream
 from repshare.samples import change_tensors, choose_device
@@ -52,7 +51,7 @@ PAPER = {
 USUAL = PAPER | {name: PaperProtocol(0, 50, "") for name in ("breast_cancer", "wine", "colour_names")}
 USUAL["digits"] = PaperProtocol(0, 60, "")  # after 20 rounds, curves still rise
 OTHER_DATA = PaperProtocol(0, 20, "")
-LARGE = ("resnet9", "resnet18")  # networks that gain by bf16
+LARGE = ("resnet9", "resnet18")  # networks that take long to test
 
 
 ARRAYS = (  # of a plan
@@ -112,7 +111,6 @@ def resolve(setting: Setting, data: Splits | int) -> ResolvedSetting:
         "device": device,
         "policy": replace(
             setting.policy,
-            compute=choose_compute(setting.policy, device, large=set(model) <= set(LARGE)),
             minimum_count=setting.policy.minimum_count or 1,  # nothing leaves this machine
             precision="fp32" if setting.loss == "discriminant" else setting.policy.precision,
             seeded_noise=setting.policy.epsilon is not None or setting.policy.seeded_noise,

@@ -75,9 +75,7 @@ COMMANDS: Commands = {
     "join": Command("Train with others through a relay.", "repshare.cli.party.join:join"),
     "peer": Command("Train with others without a server.", "repshare.cli.party.peer:peer"),
     "predict": Command("Classify samples with what join or peer has learned.", "repshare.cli.party.model:predict"),
-    "export": Command(
-        "Write what join or peer has learned to a file, also as ONNX.", "repshare.cli.party.model:export"
-    ),
+    "export": Command("Write what join or peer has learned as ONNX.", "repshare.cli.party.model:export"),
     "keys": CommandGroup("Make keys, and choose which to trust (new, show, trust).", KEYS),
     "privacy": CommandGroup("Plan, account for and audit privacy (plan, ledger, audit).", PRIVACY),
     "relay": CommandGroup("Run a relay (serve, invite, revoke, backup, tasks …).", RELAY),

@@ -22,7 +22,7 @@ from repshare.network.lesson import Lesson
 from repshare.network.models import Network, split
 from repshare.network.objective import Terms
 from repshare.network.states import copy_state, find_broken, seems_finite
-from repshare.network.steps import OPTIMIZERS, choose_compute, count_parameters, is_large
+from repshare.network.steps import OPTIMIZERS, count_parameters, is_large
 from repshare.randomness import numpy_stream, torch_stream
 from repshare.samples import EVALUATION_BATCH, LARGE_EVALUATION_BATCH, Samples, Setup
 from repshare.sharing import wire
@@ -63,9 +63,8 @@ class NetworkLearner(Learner):
         samples.check_labels(self.classes)
         policy.check_chosen(len(samples), self.classes)
         self.samples, self.policy, self.name, self.options = samples, policy, name, options
-        large, place = is_large(self.network.model), samples.device.type
-        self.compute = choose_compute(policy, place, large=large)
-        self.evaluation_batch = LARGE_EVALUATION_BATCH if large and place == "cpu" else EVALUATION_BATCH  # samples
+        small = is_large(self.network.model) and samples.device.type == "cpu"
+        self.evaluation_batch = LARGE_EVALUATION_BATCH if small else EVALUATION_BATCH  # samples
         self.behind = None
         self.remembered: dict[str, Tensor] = {}  # what a method keeps from round to round
         self.lesson: Lesson | None = None
@@ -313,7 +312,6 @@ class NetworkLearner(Learner):
             "averaging": json.dumps(self.averaging.bit_generator.state),
             "noise": self.noise.get_state(),
             **({"remembered": self.remembered} if self.remembered else {}),
-            **({"compute": self.compute} if self.policy.compute == "auto" else {}),
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
@@ -326,7 +324,6 @@ class NetworkLearner(Learner):
         self.averaging.bit_generator.state = json.loads(state["averaging"])
         self.noise.set_state(state["noise"])
         self.remembered = dict(state.get("remembered", {}))
-        self.compute = state.get("compute", self.compute)  # on another machine, too
 
     def _check(self, lesson: Lesson) -> Lesson:
         """Refuse a lesson of another model."""
@@ -342,7 +339,7 @@ class NetworkLearner(Learner):
 
     def _forward(self, inputs: Any) -> tuple[Tensor, Tensor]:
         """Return features and logits in fp32, whatever the network computes with."""
-        if self.compute == "fp32":
+        if self.policy.compute == "fp32":
             return self.network(inputs)
         with torch.autocast(self.samples.device.type, torch.bfloat16):
             features, logits = self.network(inputs)

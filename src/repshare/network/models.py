@@ -47,7 +47,7 @@ class LeNet5(Classifier):
         """
         super().__init__(
             classes, dimension,
-            nn.Conv2d(channels, 6, 5, padding=2), Halving(), nn.ReLU(inplace=True),
+            nn.Conv2d(channels, 6, 5, padding=2), nn.MaxPool2d(2), nn.ReLU(inplace=True),
             nn.Conv2d(6, 16, 5, padding=2), nn.MaxPool2d(2), nn.ReLU(inplace=True),
             nn.Conv2d(16, 120, 3, padding=1), nn.ReLU(inplace=True),
             *_project(120, dimension),
@@ -154,17 +154,6 @@ class Residual(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Map images (n, inputs, h, w) to (n, outputs, h / stride, w / stride)."""
         return self.body(images) + self.shortcut(images)  # type: ignore[no-any-return]
-
-
-class Halving(nn.Module):
-    """MaxPool2d(2), to the same bits, for so few channels that they do not fill a vector: there its kernel is slow."""
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Map images (n, channels, h, w) to (n, channels, h / 2, w / 2)."""
-        if torch.is_grad_enabled():  # the kernel's gradient is the faster one
-            return nn.functional.max_pool2d(images, 2)
-        rows = torch.maximum(images[..., :-1:2], images[..., 1::2])  # (n, channels, h, w / 2)
-        return torch.maximum(rows[..., :-1:2, :], rows[..., 1::2, :])
 
 
 class GlobalAverage(nn.Module):

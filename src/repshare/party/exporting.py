@@ -61,8 +61,8 @@ def classifier_as_onnx(classifier: SpaceClassifier, samples: Samples) -> bytes:
     space, inputs = classifier.agreement.space, _some(samples)
     if space.graph() is None:
         raise ConfigError(
-            f"the space {space.name} is your own module, and no graph is made of it: export the linear map "
-            "with --to classifier.safetensors, and apply it to your module's output"
+            f"the space {space.name} is your own module, and no graph is made of it: apply the linear map in "
+            "classifier.safetensors to your module's output"
         )
     whole = _WholeClassifier(classifier).eval()
     return _export(whole, [inputs], ["input"], lambda: classifier.scores(inputs), f"the space {space.name}")

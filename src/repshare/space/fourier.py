@@ -58,6 +58,10 @@ class Fourier(Space):
         """The number of columns."""
         return (len(self.low),)
 
+    def extent(self) -> dict[str, int]:
+        """Numbers of a vector, and of the table of frequencies."""
+        return {"dimensions": self.features, "frequencies (columns × cosines)": len(self.low) * self.features}
+
     def __call__(self, inputs: Any) -> Floats:
         """Map rows (n, k), or anything of k numbers a sample, to (n, d), each √d long."""
         shape = type(inputs).__name__ if isinstance(inputs, Mapping) else tuple(inputs.shape[1:])

@@ -47,6 +47,10 @@ class Space(Protocol):
         """
         return Representation(self.dimension, 0, 0, is_inputs=False, source=f"the space {self.name}")
 
+    def extent(self) -> dict[str, int]:
+        """The numbers that memory and time grow with, by the names of `inspection.MOST`."""
+        return {"dimensions": self.dimension}
+
     def graph(self) -> Callable[[Any], Any] | None:
         """The same map of tensors as one graph of any batch size, for ONNX; None: there is none."""
         return None
