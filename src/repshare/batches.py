@@ -41,7 +41,7 @@ class Indexed:
         return len(self.data)
 
     def read(self, indices: Tensor) -> tuple[Any, Any]:
-        """Return inputs and labels of these samples."""
+        """Inputs and labels of these samples."""
         wanted = indices.tolist()
         if hasattr(self.data, "__getitems__"):
             samples = list(self.data.__getitems__(wanted))
@@ -80,7 +80,7 @@ def is_hugging_face(data: Any) -> bool:
 
 
 def separate(batch: Any) -> tuple[Any, Any]:
-    """Return inputs and labels of a batch: of a pair, or of a dictionary that has the labels among its columns.
+    """Inputs and labels of a batch: of a pair, or of a dictionary that has the labels among its columns.
 
     Of a dictionary, a single column is given as it is, and columns of one number a sample as a table.
     """

@@ -194,7 +194,7 @@ class NetworkLearner(Learner):
             yield
 
     def terms(self, features: Tensor, logits: Tensor, labels: Tensor) -> Terms:
-        """Return the loss of a batch, term by term; without a teacher, only the terms that need none."""
+        """The loss of a batch, term by term; without a teacher, only the terms that need none."""
         ce, summed = objective.cross_entropy(logits, labels), self.policy.summed
         length = objective.length(features, summed=summed) if self.policy.lambda_length else None
         if self.lesson is None:
@@ -338,7 +338,7 @@ class NetworkLearner(Learner):
             return [(self._forward(inputs), labels) for inputs, labels in samples.in_order(self.evaluation_batch)]
 
     def _forward(self, inputs: Any) -> tuple[Tensor, Tensor]:
-        """Return features and logits in fp32, whatever the network computes with."""
+        """Features and logits in fp32, whatever the network computes with."""
         if self.policy.compute == "fp32":
             return self.network(inputs)
         with torch.autocast(self.samples.device.type, torch.bfloat16):
@@ -354,7 +354,7 @@ class NetworkLearner(Learner):
 
 
 def _open(model: nn.Module, samples: Samples, head: str | None) -> Network:
-    """Return a model as features and head, ready for training on the samples' device."""
+    """A model as features and head, ready for training on the samples' device."""
     network = split(model.to(samples.device), _example(samples), head)
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ModelError(f"{type(model).__name__} has nothing to train: all its parameters are frozen")
@@ -384,7 +384,7 @@ class Averages:
         self._seen.setdefault("train_accuracy", []).append((right / len(labels), len(labels)))
 
     def result(self) -> Record:
-        """Return the means."""
+        """The means."""
         return Record(**{name: self._mean(name) for name in self._seen if name != "length"})  # type: ignore[arg-type]
 
     def _mean(self, name: str) -> float | None:

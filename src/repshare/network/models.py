@@ -256,7 +256,7 @@ class Network:
         return self.head.out_features
 
     def __call__(self, inputs: Any) -> tuple[Tensor, Tensor]:
-        """Return features φ(x) (n, d') and logits τ(φ(x)) (n, C) of a batch."""
+        """Features φ(x) (n, d') and logits τ(φ(x)) (n, C) of a batch."""
         seen: list[tuple[Tensor, Tensor]] = []
         with self.layer.register_forward_hook(lambda _, given, logits: seen.append((given[0], logits))):
             call_model(self.model, inputs)
@@ -332,7 +332,7 @@ def leave_no_trace(model: nn.Module, ask: Callable[[], Any]) -> Any:
 
 
 def call_model(model: nn.Module, inputs: Any) -> Any:
-    """Return the model's answer: the logits themselves, in a tuple, or in an object as Hugging Face's models give."""
+    """The model's answer: the logits themselves, in a tuple, or in an object as Hugging Face's models give."""
     answer = model(**inputs) if isinstance(inputs, Mapping) else model(inputs)
     answer = getattr(answer, "logits", answer)
     return answer[0] if isinstance(answer, tuple) and answer else answer

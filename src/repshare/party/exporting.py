@@ -48,7 +48,7 @@ class _WholeClassifier(nn.Module):
 
 
 def model_as_onnx(model: nn.Module, samples: Samples) -> bytes:
-    """Return a model as ONNX: from a batch of inputs to `scores`, its logits (n, C)."""
+    """A model as ONNX: from a batch of inputs to `scores`, its logits (n, C)."""
     inputs = _some(samples)
     names = list(inputs) if isinstance(inputs, Mapping) else []
     tensors = [inputs[name] for name in names] if names else [inputs]
@@ -57,7 +57,7 @@ def model_as_onnx(model: nn.Module, samples: Samples) -> bytes:
 
 
 def classifier_as_onnx(classifier: SpaceClassifier, samples: Samples) -> bytes:
-    """Return a common classifier with its space as ONNX: from a batch of inputs to `scores` (n, C)."""
+    """A common classifier with its space as ONNX: from a batch of inputs to `scores` (n, C)."""
     space, inputs = classifier.agreement.space, _some(samples)
     if space.graph() is None:
         raise ConfigError(

@@ -14,7 +14,7 @@ PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.02, 0.5
 
 
 def count_company(client: Client) -> int:
-    """Return how many newcomers, with this client, must join at once, so that a difference of totals shows none."""
+    """The newcomers, with this client, that must join at once, so that a difference of totals shows none."""
     for newcomers in range(1, MOST_MEMBERS):
         shown = client.exposure(partial(newcomers_behind, newcomers=newcomers))
         if shown is None or shown.allowed or client.policy.accept_exposure:

@@ -85,14 +85,14 @@ class Learned:
         return load_classifier(self.folder / CLASSIFIER, backbone="" if self.party is None else self.party.backbone)
 
     def samples(self) -> Samples:
-        """Return the party's test data; without any, its training data."""
+        """The party's test data; without any, its training data."""
         if self.party is None:
             raise ConfigError("give --party file.py:function, whose data are used")
         data: Labelled = self.party.data if self.party.test is None else self.party.test
         return Samples(data)
 
     def probabilities(self, samples: Samples) -> Tensor:
-        """Return the probability of each class for each of these samples (n, C), by what the party is tested by."""
+        """The probability of each class for each of these samples (n, C), by what the party is tested by."""
         if self.has_classifier and self.has_model:
             raise ConfigError(
                 f"{self.folder} has a network beside a common classifier: the last version that reads it is 055caf8"
@@ -110,7 +110,7 @@ class Learned:
 
 
 def read_inputs(path: Path, example: Any) -> Samples:
-    """Return the inputs in an .npy or .csv file, in the form of the example: one sample of the party's data.
+    """The inputs in an .npy or .csv file, in the form of the example: one sample of the party's data.
 
     In a .csv, a row is a sample, all its numbers one after the other; a first row of names is skipped.
     """

@@ -71,7 +71,7 @@ def load_party(reference: str, seed: int) -> Party:
 
 
 def agree(party: Party, task: Task) -> Agreement | None:
-    """Return the agreement that a task states; None if its clients share features of their own models.
+    """The agreement that a task states; None if its clients share features of their own models.
 
     Refuses, with both sides named, a party that has another one.
     """

@@ -59,7 +59,7 @@ class CachingExchange(Exchange):
         self._last: bytes | None = None  # that was published since the start
 
     def others(self) -> int | None:
-        """Return the number of other clients, as the exchange behind knows it."""
+        """The number of other clients, as the exchange behind knows it."""
         return self.exchange.others()
 
     def may_have_left(self) -> bool:
@@ -67,7 +67,7 @@ class CachingExchange(Exchange):
         return self.exchange.may_have_left()
 
     def traffic(self) -> Traffic:
-        """Return the bytes that went out and came in, as the exchange behind counts them."""
+        """Bytes sent and received, as the exchange behind counts them."""
         sent, received = self.exchange.traffic() or (self._shared, self._taught)
         return Traffic(sent, self._again + received)
 
@@ -82,7 +82,7 @@ class CachingExchange(Exchange):
         self._last = body
 
     def behind(self, own: int) -> float:
-        """Return the samples behind what is seen of a release, as the exchange behind counts them."""
+        """The samples behind what is seen of a release, as the exchange behind counts them."""
         return self.exchange.behind(own)
 
     @property
@@ -96,7 +96,7 @@ class CachingExchange(Exchange):
             self.publish(self._last)
 
     def collect(self, wants: Wants) -> bytes:
-        """Return a teacher, as bytes."""
+        """A teacher, as bytes."""
         question = hashlib.sha256(repr(wants).encode()).digest()
         if self.path.exists():
             kept = self.path.read_bytes()
@@ -263,7 +263,7 @@ class State:
 
 
 def read_secret(folder: Path) -> bytes:
-    """Return the secret of a state folder; without one, a new one, which a `State` of the client made with it keeps."""
+    """The secret of a state folder; without one, a new one, which a `State` of the client made with it keeps."""
     path = folder / SECRET
     return path.read_bytes() if path.exists() else os.urandom(SECRET_BYTES)
 
@@ -305,7 +305,7 @@ def _is_finite(value: float | None) -> bool:
 
 
 def reported(client: Client) -> list[str]:
-    """Return the names of the figures that a report of this client has."""
+    """The names of the figures in this client's report."""
     return [*_figures(client), *_other_facts(client)]
 
 

@@ -70,7 +70,7 @@ class Agreement(NamedTuple):
         return f"-{hashlib.sha256(told.encode()).hexdigest()[:8]}"
 
     def adapt(self, policy: Policy) -> Policy:
-        """Return a client's policy with what the loss asks for.
+        """A client's policy, changed as the loss asks.
 
         Args:
             policy: The client's.
@@ -87,7 +87,7 @@ class Agreement(NamedTuple):
         return policy
 
     def task(self, classes: int) -> Task:
-        """Return the task that a board or relay has for these clients.
+        """The task that a board or relay has for these clients.
 
         Args:
             classes: Number of classes.
@@ -144,7 +144,7 @@ class Agreement(NamedTuple):
         return differ
 
     def prepare(self, inputs: Any) -> Any:
-        """Return inputs as the space takes them. Pixels are brought from the stated range to −2 … 2.
+        """Inputs as the space takes them. Pixels are brought from the stated range to −2 … 2.
 
         Args:
             inputs: A batch of inputs.
@@ -252,7 +252,7 @@ def check_usual(unusual: Mapping[str, tuple[Any, Any]]) -> None:
 
 
 def read_agreement(description: str, *, module: str = "") -> Agreement:
-    """Return the agreement that a task states. Raises ConfigError where it is none.
+    """The agreement that a task states. Raises ConfigError where it is none.
 
     Args:
         description: The task's description.

@@ -43,19 +43,19 @@ class Bank(NamedTuple):
 
 
 def accumulate(images: Tensor) -> Tensor:
-    """Return running sums of pixels and of their squares (n, 2, h + 1, w + 1): any square's mean is four of them."""
+    """Running sums of pixels and of their squares (n, 2, h + 1, w + 1): any square's mean is four of them."""
     moments = [each.mean(dim=1, keepdim=True) for each in (images, images.square())]
     return F.pad(torch.cat(moments, dim=1), (1, 0, 1, 0)).cumsum(2).cumsum(3)
 
 
 def rectify(likeness: Tensor, scale: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
-    """Return both signs, scaled, less a threshold; the first in place. Apart: joining them takes as long as filters."""
+    """Both signs, scaled, less a threshold; the first in place. Apart: joining them takes as long as filters."""
     negative = (-threshold - likeness.mul_(scale)).clamp_min_(0)
     return likeness.sub_(threshold).clamp_min_(0), negative
 
 
 def root(values: Tensor) -> Tensor:
-    """Return square roots, in place. PyTorch's own take five times as long where there are zeros."""
+    """Square roots, in place. PyTorch's own take five times as long where there are zeros."""
     return values.mul_(values.clamp_min(LEAST).rsqrt_())
 
 
@@ -87,13 +87,13 @@ def make_bank(
 
 
 def as_filters(matrix: Matrix, channels: int, edge: int) -> Tensor:
-    """Return the rows as filters (rows, channels, edge, edge) in fp32."""
+    """The rows as filters (rows, channels, edge, edge) in fp32."""
     rows = torch.from_numpy((np.rint(matrix / STEP) * STEP).astype(np.float32)).view(-1, channels, edge, edge)
     return torch.empty(rows.shape, memory_format=torch.channels_last).copy_(rows)  # also of one channel
 
 
 def _whiten_patches(photographs: NDArray[np.float32], edge: int, epsilon: float, noise: float = 0.02) -> Matrix:
-    """Return the matrix that makes a patch's pixels independent: the inverse root of their covariance (size, size)."""
+    """The matrix that makes a patch's pixels independent: the inverse root of their covariance (size, size)."""
     patches = F.unfold(torch.from_numpy(photographs), edge)[:, :, ::11].transpose(1, 2).flatten(0, 1).double().numpy()
     patches -= patches.mean(axis=1, keepdims=True)
     patches /= np.sqrt(np.square(patches).mean(axis=1, keepdims=True) + epsilon)
@@ -104,7 +104,7 @@ def _whiten_patches(photographs: NDArray[np.float32], edge: int, epsilon: float,
 
 
 def spectral(matrix: Matrix, change: Callable[[Matrix], Matrix]) -> Matrix:
-    """Return the symmetric matrix with its eigenvalues changed: free of the eigenvectors' signs and order."""
+    """The symmetric matrix with its eigenvalues changed: free of the eigenvectors' signs and order."""
     values, vectors = np.linalg.eigh(matrix)
     return np.asarray((vectors * change(np.clip(values, 0, None))) @ vectors.T)
 
@@ -135,7 +135,7 @@ class Rotations:
         return torch.cat([self.at_once(rows) for rows in torch.split(vectors, PIECE)])
 
     def at_once(self, vectors: Tensor) -> Tensor:
-        """Return the same, without the division into pieces."""
+        """The same, without the division into pieces."""
         size = self.rows * self.columns
         left, right, signs = (tensor.to(vectors.device) for tensor in (self._left, self._right, self._signs))
         padded = torch.nn.functional.pad(vectors, (0, size - self.inputs))
@@ -150,7 +150,7 @@ class Rotations:
 
 
 def _hadamard(size: int) -> Tensor:
-    """Return the orthogonal matrix of ±1/√size (Sylvester's)."""
+    """The orthogonal matrix of ±1/√size (Sylvester's)."""
     matrix = torch.ones(1, 1)
     while len(matrix) < size:
         matrix = torch.cat([torch.cat([matrix, matrix], 1), torch.cat([matrix, -matrix], 1)])

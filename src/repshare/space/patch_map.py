@@ -63,14 +63,14 @@ class PatchMap:
         return (vectors - mean) @ directions
 
     def pool(self, images: Tensor) -> Tensor:
-        """Return vectors (n, pooled) of length 1."""
+        """Vectors (n, pooled) of length 1."""
         groups = self._groups(torch.cat([images, images.flip(3)]) if self.space.mirror else images)
         if self.space.mirror:
             groups = [F.normalize(group[: len(images)] + group[len(images) :]) for group in groups]
         return torch.cat(groups, dim=1) / math.sqrt(len(groups))
 
     def _groups(self, images: Tensor) -> list[Tensor]:
-        """Return the two layers' vectors (n, …), each of length 1."""
+        """The two layers' vectors (n, …), each of length 1."""
         images = images - images.mean(dim=(1, 2, 3), keepdim=True)  # no filter sees it, and sums stay small
         images = images.contiguous(memory_format=torch.channels_last)
         sums = accumulate(images)
@@ -140,7 +140,7 @@ def make_deep(first: Bank, count: int, photographs: NDArray[np.float32], seed: i
 
 @lru_cache(16)
 def reduce(space: Patches) -> tuple[Tensor, Tensor]:
-    """Return the mean of synthetic images' vectors (pooled,), and the map to components (pooled, components)."""
+    """The mean of synthetic images' vectors (pooled,), and the map to components (pooled, components)."""
     if space.components_of == "photographs":
         return _reduce_photographs(space)
     with torch.inference_mode():

@@ -131,5 +131,5 @@ class Patches(Space):
 
 
 def _deep_places(edge: int) -> int:
-    """Return the places along an edge that the second layer looks at."""
+    """The places along an edge that the second layer looks at."""
     return (edge - FIRST_EDGE + 1 - 3) // 2 + 1 - SECOND_EDGE + 1

@@ -83,7 +83,7 @@ def _as_json(value: Any) -> Any:
 
 
 def fingerprint(space: Space) -> str:
-    """Return the space's name and 16 digits of its description: what releases and teachers carry.
+    """The space's name and 16 digits of its description: what releases and teachers carry.
 
     Args:
         space: The space.

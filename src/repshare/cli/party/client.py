@@ -58,7 +58,7 @@ class WorkOptions:
 
 
 def choose_folder(work: WorkOptions, task: str, name: str) -> Path:
-    """Return the folder of a client's state: by default below the current folder, whatever names a relay gives."""
+    """The folder of a client's state: by default below the current folder, whatever names a relay gives."""
     return work.state or Path(re.sub(r"[^\w.\-]+", "-", f"repshare-{task}-{name}"))
 
 
@@ -130,7 +130,7 @@ def _read(path: Path) -> str:
 
 
 def _merge_policies(party: "Party", given: Policy, least: int) -> Policy:
-    """Return the party's policy with what the command line sets otherwise than the default.
+    """The party's policy, with the options of the command line that differ from the default.
 
     Unless minimum_count says otherwise, no average of fewer than three samples leaves, whatever the task allows.
     """

@@ -215,7 +215,7 @@ def _secure(
 
 
 def _gather(relay: "RelayExchange", state: "State", secure: SecureSumOptions, console: Console) -> "SecureExchange":
-    """Return the connection to a group whose members the relay proposes."""
+    """The connection to a group whose members the relay proposes."""
     from repshare.party.grouping import count_company
     from repshare.privacy.sums import check_shares
     from repshare.secure import GatheredExchange

@@ -106,12 +106,12 @@ def predict(
 
 
 def _as_text(value: Any) -> Any:
-    """Return a name that a spreadsheet would compute as a formula behind an apostrophe; all else as it is."""
+    """A name that a spreadsheet would compute as a formula behind an apostrophe; all else as it is."""
     return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@")) else value
 
 
 def _example(learned: "Learned") -> Any:
-    """Return a batch of one input, whose shape and type others must have."""
+    """A batch of one input, whose shape and type others must have."""
     import torch
 
     if learned.party is not None:
