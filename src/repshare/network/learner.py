@@ -17,12 +17,12 @@ from repshare.config import Policy
 from repshare.errors import ConfigError, DataError, ModelError
 from repshare.learner import Learner
 from repshare.measures import Description, Doubles, Record, Score, View, count_hits
-from repshare.network import features, lesson, objective
-from repshare.network.lesson import Lesson
+from repshare.network import features, objective
 from repshare.network.models import Network, split
 from repshare.network.objective import Terms
 from repshare.network.states import copy_state, find_broken, seems_finite
 from repshare.network.steps import OPTIMIZERS, count_parameters, is_large
+from repshare.network.targets import Targets, make_targets
 from repshare.randomness import numpy_stream, torch_stream
 from repshare.samples import EVALUATION_BATCH, LARGE_EVALUATION_BATCH, Samples, Setup
 from repshare.sharing import wire
@@ -67,7 +67,7 @@ class NetworkLearner(Learner):
         self.evaluation_batch = LARGE_EVALUATION_BATCH if small else EVALUATION_BATCH  # samples
         self.behind = None
         self.remembered: dict[str, Tensor] = {}  # what a method keeps from round to round
-        self.lesson: Lesson | None = None
+        self.targets: Targets | None = None
         self.norm_bound = norm_bound  # what others agreed no vector is longer than
         self.steps = 0  # of the last training
         self._left_out = 0  # steps of this training that were not finite, and changed nothing
@@ -197,15 +197,15 @@ class NetworkLearner(Learner):
         """The loss of a batch, term by term; without a teacher, only the terms that need none."""
         ce, summed = objective.cross_entropy(logits, labels), self.policy.summed
         length = objective.length(features, summed=summed) if self.policy.lambda_length else None
-        if self.lesson is None:
+        if self.targets is None:
             return Terms(ce, length=length)
-        lesson = self.lesson
-        kd = objective.distillation(self.represented(features, logits), labels, lesson, summed=summed)
-        if not len(lesson.observations):
+        targets = self.targets
+        kd = objective.distillation(self.represented(features, logits), labels, targets, summed=summed)
+        if not len(targets.observations):
             return Terms(ce, kd, length=length)
         with torch.set_grad_enabled(self.policy.lambda_disc > 0):
-            observed = self._pair(lesson.observations, len(labels))  # (n or 1, C, d)
-            pairs = objective.contrast(logits, self.network.head(observed), labels, lesson.has_observation)
+            observed = self._pair(targets.observations, len(labels))  # (n or 1, C, d)
+            pairs = objective.contrast(logits, self.network.head(observed), labels, targets.has_observation)
             disc = objective.discrimination(pairs, summed=summed)
         return Terms(ce, kd, disc, objective.information_bound(pairs, labels), length)
 
@@ -230,19 +230,17 @@ class NetworkLearner(Learner):
         So round 1 has a teacher (Algorithm 1, line 1). The authors' emulation averages outputs of the untrained
         networks, which are short, 0.04 to 0.08 a number, and nearly the same for all inputs. Zeros need no release.
         """
-        trained = self.lesson is not None or self.steps or self.optimizer.state
+        trained = self.targets is not None or self.steps or self.optimizer.state
         teacher = wire.decode_teacher(body)
-        lesson = self.lay_out(teacher)
-        if not trained and self.policy.start == "zeros" and not lesson.has_mean.any():
-            lesson = lesson._replace(has_mean=torch.ones_like(lesson.has_mean))  # the means are zeros
-        self.lesson, self.behind = lesson, float(teacher.means.counts.sum()) or None
+        targets = self.make_targets(teacher)
+        if not trained and self.policy.start == "zeros" and not targets.has_mean.any():
+            targets = targets._replace(has_mean=torch.ones_like(targets.has_mean))  # the means are zeros
+        self.targets, self.behind = targets, float(teacher.means.counts.sum()) or None
 
-    def lay_out(self, teacher: Teacher) -> Lesson:
+    def make_targets(self, teacher: Teacher) -> Targets:
         """Arrange a teacher for training. Raises Malformed if it does not fit."""
         like, most = self.network.head.weight, self.policy.m_down
-        return lesson.lay_out(
-            teacher, like, self.dimension, most=most, norm_bound=self.norm_bound, longest=self._longest
-        )
+        return make_targets(teacher, like, self.dimension, most=most, norm_bound=self.norm_bound, longest=self._longest)
 
     def _longest(self) -> float:
         """The longest vector that stands for a sample."""
@@ -306,7 +304,7 @@ class NetworkLearner(Learner):
         return {
             "model": self.network.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
-            "lesson": None if self.lesson is None else tuple(self.lesson),
+            "lesson": None if self.targets is None else tuple(self.targets),
             "batches": self.batches.get_state(),
             "pairing": self.pairing.get_state(),
             "averaging": json.dumps(self.averaging.bit_generator.state),
@@ -318,19 +316,19 @@ class NetworkLearner(Learner):
         """Continue from this state."""
         self.network.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
-        self.lesson = None if state["lesson"] is None else self._check(Lesson(*state["lesson"]))
+        self.targets = None if state["lesson"] is None else self._check(Targets(*state["lesson"]))
         self.batches.set_state(state["batches"])
         self.pairing.set_state(state["pairing"])
         self.averaging.bit_generator.state = json.loads(state["averaging"])
         self.noise.set_state(state["noise"])
         self.remembered = dict(state.get("remembered", {}))
 
-    def _check(self, lesson: Lesson) -> Lesson:
-        """Refuse a lesson of another model."""
+    def _check(self, targets: Targets) -> Targets:
+        """Refuse targets of another model."""
         wanted = (self.network.classes, self.dimension)
-        if lesson.means.shape != wanted or lesson.observations.shape[1:] != wanted:
-            raise ValueError(f"it has a lesson of {tuple(lesson.means.shape)}, not of {wanted}")
-        return lesson
+        if targets.means.shape != wanted or targets.observations.shape[1:] != wanted:
+            raise ValueError(f"its targets are {tuple(targets.means.shape)}, not of {wanted}")
+        return targets
 
     def _outputs(self, samples: Samples) -> "list[tuple[tuple[Tensor, Tensor], Tensor]]":
         self.network.model.eval()

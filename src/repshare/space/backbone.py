@@ -17,7 +17,7 @@ from repshare.errors import ConfigError, DataError, ModelError
 from repshare.imports import find_function, in_one_line
 from repshare.measures import Representation
 from repshare.network.features import passes_on
-from repshare.space.banks import lengthen
+from repshare.space.filters import lengthen
 from repshare.space.space import Space
 
 BATCH = 50

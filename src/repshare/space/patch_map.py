@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from repshare.space.banks import (
+from repshare.space.filters import (
     Bank,
     Rotations,
     accumulate,
@@ -23,9 +23,9 @@ from repshare.space.banks import (
     root,
     spectral,
 )  # fmt: skip
-from repshare.space.glyphs import discriminate, draw_glyphs
-from repshare.space.leaves import draw_leaves
+from repshare.space.handwriting import discriminate, draw_glyphs
 from repshare.space.patches import FIRST_EDGE, PHOTOGRAPHS, SECOND_EDGE, Patches
+from repshare.space.photographs import draw_leaves
 
 BATCH = 10  # images: what a second layer makes of them stays in the processor's cache, and its bits depend on it
 FLAT_BATCH = 27  # without one; the bits of an image do not depend on it

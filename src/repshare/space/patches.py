@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from repshare.errors import ConfigError, DataError
 from repshare.fields import check_least, check_one_of, check_positive
-from repshare.space.glyphs import MOST_DIRECTIONS
+from repshare.space.handwriting import MOST_DIRECTIONS
 from repshare.space.space import LATER, Space
 
 if TYPE_CHECKING:

@@ -123,4 +123,4 @@ def adapt(policy: Policy) -> Policy:
     policy = policies.own_terms("methods of moments", policy)
     if policy.peers is not None:
         raise ConfigError("a classifier in closed form is made by all clients: leave peers out")
-    return replace(policy, held_out=0.0, releases=1)
+    return replace(policy, lambda_length=0.0, held_out=0.0, releases=1)

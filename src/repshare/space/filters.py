@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from repshare.space import numbers
+from repshare.space import seeded
 
 Matrix = NDArray[np.float64]
 STEP = 2.0**-14  # of a filter's numbers: coarse enough to come out the same from any linear algebra
@@ -61,7 +61,7 @@ def root(values: Tensor) -> Tensor:
 
 def draw_filters(count: int, size: int, *path: int | str) -> Matrix:
     """Draw random filters (count, size) of length 1."""
-    drawn = numbers.normal((count, size), *path).astype(np.float64)
+    drawn = seeded.normal((count, size), *path).astype(np.float64)
     return np.asarray(drawn / np.linalg.norm(drawn, axis=1, keepdims=True))
 
 
@@ -126,7 +126,7 @@ class Rotations:
         bits = max(2, (inputs - 1).bit_length())
         self.rows, self.columns = 1 << bits // 2, 1 << bits - bits // 2
         size = self.rows * self.columns
-        drawn = numbers.uniform((-(-self.half // size), 3, size), seed, "signs")
+        drawn = seeded.uniform((-(-self.half // size), 3, size), seed, "signs")
         self._signs = torch.from_numpy(np.where(drawn < 0.5, np.float32(-1), np.float32(1)))
         self._left, self._right = _hadamard(self.rows), _hadamard(self.columns)
 
