@@ -16,7 +16,7 @@ from repshare.exchange import Exchange
 from repshare.methods import CA, CS
 from repshare.sharing import wire
 from repshare.sharing.parts import BESIDE, MOST_WEIGHT, SHRINKAGES, Part, as_release
-from repshare.sharing.task import make_common_task
+from repshare.sharing.task import make_space_task
 from repshare.space import Patches, choose
 from repshare.space.agreement import Agreement
 from repshare_lab.config import Setting
@@ -29,7 +29,7 @@ EXACT = Policy(precision="fp32", held_out=0.1)
 
 
 def make_board(space=COMMON):
-    return Board(make_common_task(10, space.space.dimension, space.name))
+    return Board(make_space_task(10, space.space.dimension, space.name))
 
 
 class Tapped(Exchange):

@@ -219,7 +219,7 @@ def usual_norm_bound(dimension: int, format: FormatName = "features") -> float:
     return FORMATS[format].norm_bound(dimension)
 
 
-def make_common_task(
+def make_space_task(
     classes: int, dimension: int, space: str, description: str | None = None, format: FormatName = "parts"
 ) -> Task:
     """Return the task of a common classifier with this many classes, in a space of this dimension."""

@@ -22,7 +22,7 @@ from repshare.sharing.formats import FormatName
 from repshare.sharing.parts import read_total
 from repshare.sharing.representations import Floats
 from repshare.sharing.sums import Sums, read_sums
-from repshare.sharing.task import Task, check_class_names, make_common_task
+from repshare.sharing.task import Task, check_class_names, make_space_task
 from repshare.space import choose, read
 from repshare.space.model import Linear
 from repshare.space.solution import Total
@@ -94,7 +94,7 @@ class Agreement(NamedTuple):
         """
         if self.class_names and len(self.class_names) != classes:
             raise ConfigError(f"there are {len(self.class_names)} names for {classes} classes")
-        return make_common_task(classes, self.space.dimension, self.name, json.dumps(self.describe()), self.format)
+        return make_space_task(classes, self.space.dimension, self.name, json.dumps(self.describe()), self.format)
 
     @property
     def format(self) -> FormatName:

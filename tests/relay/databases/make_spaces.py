@@ -13,7 +13,7 @@ import numpy as np
 from repshare.board import Wants
 from repshare.relay.tasks import Tasks
 from repshare.sharing import parts, sums
-from repshare.sharing.task import make_common_task
+from repshare.sharing.task import make_space_task
 from repshare.sharing.wire import encode_release
 from repshare.stores import open_database
 
@@ -34,7 +34,7 @@ def make_releases(space, seed):
 def main():
     database = open_database("relay.db")
     for name, space in SPACES.items():
-        Tasks(database).create(name, make_common_task(CLASSES, DIMENSION, space))
+        Tasks(database).create(name, make_space_task(CLASSES, DIMENSION, space))
         board = Tasks(database).get(name).board
         for seed, client in enumerate(("alice", "bob")):
             board.accept(client, make_releases(space, seed))

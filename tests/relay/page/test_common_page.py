@@ -16,7 +16,7 @@ from repshare.relay.page.common import describe_common
 from repshare.relay.page.document import make_map, make_view
 from repshare.sharing.parts import as_release, count_classes, make_part
 from repshare.sharing.representations import Representations
-from repshare.sharing.task import Task, make_common_task
+from repshare.sharing.task import Task, make_space_task
 from repshare.sharing.wire import encode_release
 from repshare.space import Patches
 from repshare.space.agreement import Agreement
@@ -30,7 +30,7 @@ NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight",
 COMMON = Agreement(Patches((1, 8, 8), sizes=(3, 4), filters=8), class_names=NAMES, inputs=(0.0, 16.0))
 VALUES = ("--input-shape", 1, 8, 8, "--input-range", 0, 16, "--space", "patches", "filters=8", "--class-names", *NAMES)
 OWN = {"alice": (0, 1, 2, 3), "bob": (3, 4, 5, 6), "carol": (6, 7, 8, 9)}
-TASK = make_common_task(3, 4, "here")
+TASK = make_space_task(3, 4, "here")
 ROUNDS = 3
 
 
@@ -210,9 +210,9 @@ def test_long_vectors_are_folded_for_the_map_and_keep_their_angles():
     folded = snapshots.fold(vectors.astype(np.float32), 397)
     assert folded.shape == (6, 397)
     assert np.abs(cosines(folded) - cosines(vectors)).max() < 0.15
-    task = make_common_task(10, 16_384, "large")
+    task = make_space_task(10, 16_384, "large")
     assert snapshots.places(task) == 10, "as many clients as may be read for a frame"
-    assert snapshots.places(make_common_task(10, 2592, "usual")) == snapshots.CLIENTS
+    assert snapshots.places(make_space_task(10, 2592, "usual")) == snapshots.CLIENTS
 
 
 @pytest.mark.parametrize(
