@@ -22,6 +22,7 @@ MOVED = {
     **{f"repshare.methods.{name}": f"repshare_lab.methods.{name}" for name in (*METHODS, *FOUND)},
     **{f"repshare.config.{name}": f"repshare_lab.config.{name}" for name in SETTING},
     "repshare.Common": "repshare.Agreement",
+    "repshare.config.CommonLoss": "repshare.config.SpaceLoss",
     "repshare.spaces": "repshare.space",
     "repshare.learning": "repshare.network",
     **{f"repshare.cli.{name}": f"repshare_lab.cli.{name}" for name in COMMANDS},
