@@ -4,7 +4,7 @@ A line of a description is a sentence, or several. The help adds the default, un
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from repshare import moved
 from repshare.errors import ConfigError
@@ -146,17 +146,13 @@ class SpaceOptions:
     """CS, loss discriminant: read the total as it is, without a correction by the client's own samples."""
 
 
+@moved.refuses_old_names
 @dataclass(frozen=True, kw_only=True)
 class Policy(SpaceOptions, RepresentationOptions, Privacy, Sharing, Training):
     """One client's own choices: how it learns, and what it lets others see (tunable collaboration).
 
     Its fields are in groups: `Training`, `Sharing`, `Privacy`, and the options of RS and of CS.
     """
-
-    def __new__(cls, **given: Any) -> Self:
-        """Refuse a field's earlier name."""
-        moved.check_options(given)
-        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         check_not_negative(self, "lambda_kd", "lambda_disc", "lambda_length")

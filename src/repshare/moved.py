@@ -1,11 +1,13 @@
 """Names of the version before: importing or giving one fails with its new place or name, for this release."""
 
-from collections.abc import Collection
+from functools import wraps
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
-from typing import Any
+from typing import Any, TypeVar
 
 from repshare.errors import ConfigError
+
+Kind = TypeVar("Kind")
 
 LABORATORY = ["audit", "data", "experiments", "results", "simulation", "compare", "load"]
 FLOWER = ["FlowerRun", "make_client_app", "make_server_app"]
@@ -35,11 +37,19 @@ OPTIONS = {  # fields of a policy or a setting
 }
 
 
-def check_options(given: Collection[str]) -> None:
-    """Raise ConfigError if one of these options has another name."""
-    for name in OPTIONS:
-        if name in given:
-            raise ConfigError(f"{name} is called {OPTIONS[name]} now")
+def refuses_old_names(kind: type[Kind]) -> type[Kind]:
+    """A dataclass that raises ConfigError, with the present name, if a field is given by its name of before."""
+    make = kind.__init__
+
+    @wraps(make)
+    def check_and_make(self: Kind, *given: Any, **named: Any) -> None:
+        for name in OPTIONS:
+            if name in named:
+                raise ConfigError(f"{name} is called {OPTIONS[name]} now")
+        make(self, *given, **named)
+
+    kind.__init__ = check_and_make  # type: ignore[assignment]
+    return kind
 
 
 def check(name: str) -> None:

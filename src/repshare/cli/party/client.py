@@ -34,7 +34,7 @@ class WorkOptions:
     A relay whose task states another one is refused. Peers and --dry-run need it, unless the party's file has it."""
     compare: bool = False
     """Train controls beside, with the same samples but no other client, and tell all accuracies. Nothing of them
-    leaves. One is the same method alone; one, if the party has a model, is that alone with short features
+    leaves. One is the same method alone; the other, if the party has a model, a network alone with short features
     (λ_length 10, or the policy's)."""
     seed: int = 0
     """Seed of the starting weights and of all random choices."""
