@@ -64,7 +64,7 @@ def test_a_hospital_joins_is_killed_goes_on_and_uses_its_classifier(walk, tmp_pa
             other.kill()
             other.wait()
     assert "Nothing has been sent now" in shown
-    assert re.search(r"together [\d.]+%, space alone [\d.]+%", shown)
+    assert re.search(r"together [\d.]+%, alone [\d.]+%", shown)
     assert "resuming after round" in shown
     assert (tmp_path / "predictions.csv").read_text().startswith("sample,label,class,name,probability\n0,7,")
     assert (tmp_path / "classifier.onnx").stat().st_size > 10_000
