@@ -146,7 +146,7 @@ def test_parties_join_keep_watching_and_get_better_as_others_arrive(tmp_path):
         for process in (alice, bob, carol):
             assert process.stop(signal.SIGINT) == 130
         told = (tmp_path / "alice.out").read_text()
-        assert "alice in digits (10 classes) with the space patches of 288 dimensions and 478 samples" in told
+        assert "alice in digits (10 classes, d' = 288) with the space patches and 478 samples" in told
         assert re.search(r"alone +[\d.]+%, with 2 others +[\d.]+% \(own held-out samples\)", told)
     assert last("carol")["held_out_alone"] > 0.9
 

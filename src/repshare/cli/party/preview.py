@@ -119,7 +119,9 @@ def policy_warnings(policy: Policy) -> list[str]:
         )
     if policy.epsilon is not None:
         promise = f"(ε = {policy.epsilon:g}, δ = {policy.delta:g})-differentially private"
-        found.append(f"releases are {promise}, given the space or the network; training a network is not private")
+        found.append(
+            f"releases are {promise}, given the space or the model: release-only mode; training itself is not private"
+        )
     if policy.epsilon is not None and policy.seeded_noise:
         found.append("warning: the noise is drawn from the seed: it gives no privacy")
     return found
