@@ -337,9 +337,13 @@ def _describe(client: Client, membership: Membership) -> dict[str, Any]:
 
 def _refuse_network(path: Path, described: dict[str, Any]) -> None:
     """Refuse the folder of an earlier version, whose clients in a space had a network, too."""
-    if "model" not in described and (path / "run.json").exists() and '"model"' in (path / "run.json").read_text():
-        told = f"{WITH_NETWORK} is the last commit that reads it. Choose another --state"
-        raise ConfigError(f"{path} is of a version whose clients in a space had a network, too: {told}")
+    run = path / "run.json"
+    if "model" in described or not run.exists():
+        return
+    with suppress(ValueError, TypeError):  # a damaged one is refused when it is read as a whole
+        if "model" in json.loads(run.read_text()):
+            told = f"{WITH_NETWORK} is the last commit that reads it. Choose another --state"
+            raise ConfigError(f"{path} is of a version whose clients in a space had a network, too: {told}")
 
 
 def _name(client: Client) -> str:
