@@ -85,7 +85,7 @@ def no_collection() -> Iterator[None]:
 EXTRAS = {
     "sklearn": ("sklearn", "scipy"),
     "learn": ("torch", "scipy"),
-    "relay": ("pydantic", "starlette", "uvicorn", "httptools", "prometheus_client", "plotly"),
+    "relay": ("pydantic", "starlette", "uvicorn", "httptools", "prometheus_client"),
     "redis": ("redis",),
     "peer": ("zenoh", "cryptography"),
     "privacy": ("dp_accounting", "scipy"),

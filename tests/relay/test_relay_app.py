@@ -427,7 +427,6 @@ def test_releases_that_are_too_old_go_and_are_news(tmp_path):
         relay.logged(event="expired", task="digits")
         time.sleep(1.5)
         assert relay.ask("GET", "/v1/tasks/digits/status").json()["clients"] == 0
-        assert relay.ask("GET", "/v1/tasks/digits/map").json()["clients"] == [None, None]
         assert "repshare_expired_releases_total 2.0" in relay.ask("GET", "/metrics").text
 
 
@@ -449,7 +448,7 @@ def test_each_token_may_ask_only_so_often(tmp_path):
 def test_a_fault_nobody_foresaw_is_answered_and_the_log_says_where(caplog):
     app = make_app(open_database("memory"), RelayOptions(insecure=True))
     app.state.service.tasks.create("digits", Task(10, 8))
-    app.state.service.presence = None  # a fault in the relay itself
+    app.state.service.activity = None  # a fault in the relay itself
 
     async def ask():
         transport = httpx2.ASGITransport(app, raise_app_exceptions=False)
@@ -487,7 +486,7 @@ def test_what_was_on_its_way_while_its_task_was_deleted_is_kept_nowhere(path, ag
             return await client.put(path, content=body())
 
     check_problem(asyncio.run(send()), 404, "deleted in the meantime" if again else "there is no task")
-    for store in (there.board.store, there.meetings.store, there.notes):
+    for store in (there.board.store, there.meetings.store, there.activity):
         assert store.items() == {}
 
 

@@ -341,16 +341,6 @@ def abandoned(relay):
     return float(found.group(1))
 
 
-def test_strangers_who_do_not_read_a_file_do_not_cost_a_copy_each(tmp_path):
-    with start_relay(tmp_path, cold=True) as relay, ExitStack() as stack:
-        size = len(relay.ask("GET", "/static/plotly.js").content)
-        before = peak_megabytes(relay)
-        slow = [stack.enter_context(closing(ask_slowly(relay, "/static/plotly.js"))) for _ in range(100)]
-        assert len(relay.ask("GET", "/static/plotly.js").content) == size
-        assert peak_megabytes(relay) - before < 30
-        assert len(read_answer(slow[0])) > size
-
-
 def test_answers_that_nobody_reads_are_given_up(tmp_path):
     large = ("--task", "large", "--classes", 10, "--dimension", 190_000)
     path = "/v1/tasks/large/teacher"

@@ -10,7 +10,7 @@ from repshare.cli.relay.tasks import TaskValues
 from repshare.errors import ConfigError, Damaged, Refused, StoreError
 from repshare.fields import field_helps
 from repshare.relay.auth import Access, Grant
-from repshare.relay.page import histories
+from repshare.relay.page import activity
 from repshare.relay.routes.schemas import TaskFields
 from repshare.relay.tasks import REMEMBERED_SECONDS, Tasks
 from repshare.sharing.task import Task
@@ -140,7 +140,7 @@ def test_a_delete_that_was_cut_off_can_be_done_again(database, changes):
     there = Tasks(database).get("digits")
     there.board.accept("alice", release())
     there.meetings.put(("alice", "bob"), 1, 0, "alice", b"hello", 10.0)
-    histories.record(there.notes, "alice", {"round": 1})
+    activity.record(there.activity, "alice", {"round": 1})
     failing = Failing(database, changes)
     with pytest.raises(StoreError, match="away"):
         Tasks(failing).delete("digits")

@@ -91,7 +91,6 @@ ENDPOINTS = (
         "PUT", f"{CLIENT}/report", page.report, {200: schemas.Nothing}, (*OF_JSON, "busy"), body=schemas.RoundReport
     ),
     Endpoint("GET", f"{TASK}/page", page.page, {200: schemas.Document}),
-    Endpoint("GET", f"{TASK}/map", page.show_map, {200: schemas.Document}),
     Endpoint("GET", "/healthz", health.healthz, {200: schemas.Health}, guarded=False),
     Endpoint("GET", "/metrics", health.metrics, {200: "text/plain"}),
 )
@@ -109,14 +108,11 @@ class RelayApp:
         self.state = State({"service": service})
         self._service = service
         api = [(each.method, each.path, each.answer) for each in ENDPOINTS]
-        more = [
-            ("GET", "/", page.front),
-            ("GET", "/static/plotly.js", page.plotly),
-        ]
         described = JSONResponse(describe_api(ENDPOINTS, insecure=service.options.insecure), headers=site.HEADERS)
         self._router = Router(
             [
-                *(Route(path, partial(answer, service), methods=[method]) for method, path, answer in api + more),
+                *(Route(path, partial(answer, service), methods=[method]) for method, path, answer in api),
+                Route("/", partial(page.front, service)),
                 Mount("/static", site.FILES),
                 Route("/openapi.json", lambda _: described),
             ],

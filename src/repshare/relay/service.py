@@ -30,9 +30,8 @@ from repshare.relay.monitoring.audit_log import Action, AuditLog
 from repshare.relay.monitoring.logs import RateLimitedLog
 from repshare.relay.monitoring.metrics import Metrics
 from repshare.relay.options import RelayOptions
+from repshare.relay.page.activity import ActivityRecorder
 from repshare.relay.page.document import SharedDocuments
-from repshare.relay.page.presence import PresenceRecorder
-from repshare.relay.page.snapshots import Floats
 from repshare.relay.problems import Problem
 from repshare.relay.tasks import OpenTask, Tasks
 from repshare.relay.watch import VersionWatch
@@ -66,11 +65,10 @@ class Service:
     def __init__(self, database: Database, options: RelayOptions, audit: AuditLog) -> None:
         self.database, self.options, self._audit, self.audited = database, options, audit, audit.kept
         self.access, self.tasks, self.versions = Access(database), Tasks(database), VersionWatch()
-        self.presence = PresenceRecorder()
+        self.activity = ActivityRecorder()
         self.statuses, self.documents, self.health = (
             SharedDocuments(each) for each in (0, FRESH_SECONDS, FRESH_SECONDS)
         )
-        self.planes: dict[str, Floats | None] = {}  # of the last map, by task
         self.unread, self.heads = ConnectionQuota[Any](MEMORY_BYTES), ConnectionQuota[Any](HEADS_BYTES)
         self.connections = ConnectionQuota[Any](options.connections)
         self.metrics = Metrics(lambda: self.versions.waiting)

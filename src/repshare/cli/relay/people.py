@@ -144,10 +144,10 @@ def withdraw(name: str, /, storage: DatabaseOptions, remote: RemoteOptions, task
 
 
 def _withdraw(relay: Stored, name: str, task: str) -> None:
-    from repshare.relay.background import forget
+    from repshare.relay.page import activity
 
     opened = relay.get_task(task)
     opened.board.withdraw(name)
-    forget(opened, [name])
+    activity.forget(opened.activity, [name])
     relay.audit.note_operator("withdraw", task=task, client=name)
     print(f"the release of {name} is withdrawn", file=sys.stderr)

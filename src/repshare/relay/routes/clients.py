@@ -9,8 +9,8 @@ from starlette.responses import Response
 from repshare.board import Wants
 from repshare.errors import Refused
 from repshare.relay.auth import Grant, is_client_name
-from repshare.relay.background import forget
 from repshare.relay.limits import Load, teacher_load
+from repshare.relay.page import activity
 from repshare.relay.problems import Problem
 from repshare.relay.routes.schemas import NewsQuery, TeacherQuery, parse_query
 from repshare.relay.service import LARGE_BYTES, Service
@@ -36,7 +36,7 @@ async def publish(service: Service, request: Request) -> Response:
         digest = hashlib.sha256(body).hexdigest()
         service.accepted(request, "publish", task=name, client=client, sha256=digest, bytes=len(body))
     service.metrics.bytes_in.inc(len(body))
-    service.presence.note(name, client, up=len(body), published=True)
+    service.activity.note(name, client, up=len(body))
     service.versions.notify(name)
     return _version(version)
 
@@ -51,7 +51,7 @@ async def withdraw(service: Service, request: Request) -> Response:
     if grant.role == "client":
         service.check_client(grant, client)
     version = await service.run_alone(opened.board.withdraw, client)
-    await service.run(forget, opened, [client])
+    await service.run(activity.forget, opened.activity, [client])
     service.accepted(request, "withdraw", task=name, client=client)
     service.versions.notify(name)
     return _version(version)
@@ -70,7 +70,7 @@ async def teacher(service: Service, request: Request) -> Response:
     if known := request.headers.get("if-none-match"):
         tag = _tag(opened, await service.run(opened.board.version), client, wants)
         if tag in known:
-            service.presence.note(name, client)
+            service.activity.note(name, client)
             return Response(status_code=304, headers={"ETag": tag})
     task = opened.entry.task
     load = Load.of_rows(task, task.rows * (1 + wants.observations))  # the most that it can be
@@ -79,7 +79,7 @@ async def teacher(service: Service, request: Request) -> Response:
     service.reserve(request, load)
     version, body = await service.teach(opened.board, client, wants, load.bytes)
     service.metrics.bytes_out.inc(len(body))
-    service.presence.note(name, client, down=len(body))
+    service.activity.note(name, client, down=len(body))
     return Response(body, media_type="application/octet-stream", headers={"ETag": _tag(opened, version, client, wants)})
 
 
@@ -93,7 +93,7 @@ async def news(service: Service, request: Request) -> Response:
     grant, opened = await service.enter_task(request, "client", "viewer", "admin", public=public)
     name, asked = opened.entry.name, parse_query(NewsQuery, request)
     if asked.client or (grant.role == "client" and not service.options.insecure):
-        service.presence.note(name, _caller(service, asked.client, grant))
+        service.activity.note(name, _caller(service, asked.client, grant))
     with service.waiting(request):
         return _version(await service.versions.wait(name, asked.since, asked.wait, lambda: service.version(name)))
 

@@ -151,32 +151,22 @@ class Privacy(BaseModel):
     mode: str | None = Field(None, max_length=40)
 
 
-class RoundReport(BaseModel):
-    """A client's report of a round, as far as it chooses. Nothing about single samples."""
+Share = Annotated[float, Field(ge=0, le=1)]
 
-    model_config = ConfigDict(
-        extra="forbid", strict=True, allow_inf_nan=False, json_schema_extra=_example(round=7, test_accuracy=0.91)
-    )
+
+class RoundReport(BaseModel):
+    """A client's report of a round, as far as it chooses. What is not named here is not stored."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False, json_schema_extra=_example(round=7, test_accuracy=0.91))
 
     round: int = Field(ge=1, le=2**24)
-    train_accuracy: float | None = Field(None, ge=0, le=1)
-    test_accuracy: float | None = Field(None, ge=0, le=1)
-    ce: float | None = Field(None, ge=-LARGEST, le=LARGEST, description="cross-entropy")
-    kd: float | None = Field(None, ge=-LARGEST, le=LARGEST, description="feature distillation loss")
-    disc: float | None = Field(None, ge=-LARGEST, le=LARGEST, description="discriminator loss")
-    bound: float | None = Field(None, ge=-LARGEST, le=LARGEST, description="on the mutual information, in nats")
-    held_out: float | None = Field(
-        None, ge=0, le=1, description="accuracy of the common classifier on the client's own held-out samples"
-    )
-    held_out_alone: float | None = Field(
-        None, ge=0, le=1, description="accuracy on them of a classifier of the client's own samples alone"
-    )
+    train_accuracy: Share | None = None
+    test_accuracy: Share | None = None
+    held_out: Share | None = Field(None, description="of the common classifier on the client's held-out samples")
+    held_out_alone: Share | None = Field(None, description="there, of a classifier of the client's own samples")
     in_use: Literal["together", "alone"] | None = Field(None, description="whose classifier the client uses")
     gap: float | None = Field(None, ge=0, le=LARGEST, description="duality gap of the client's samples, a sample")
-    bytes_up: int | None = Field(None, ge=0, le=2**53, description="in this round")
-    bytes_down: int | None = Field(None, ge=0, le=2**53, description="in this round")
-    model_bytes: int | None = Field(None, ge=0, le=2**53, description="the model's size, which FedAvg would send")
-    privacy: Privacy | None = Field(None)
+    privacy: Privacy | None = None
     model: str | None = Field(None, max_length=100, description="what it is, in some words")
 
 
