@@ -45,7 +45,16 @@ def join(folder, relay, name):
     token = folder / f"{name}.token"
     token.write_text(invite(folder, name, "--task", "wardrobes"))
     token.chmod(0o600)
-    options = ["--party", f"party.py:{name}", "--token-file", token.name, "--threads", 1, "--report"]
+    options = [
+        "--party",
+        f"party.py:{name}",
+        "--token-file",
+        token.name,
+        "--threads",
+        1,
+        "--report",
+        "--accept-exposure",
+    ]
     return Process("join", relay.url, *options, cwd=folder, name=name)
 
 

@@ -199,17 +199,15 @@ def test_a_task_of_a_later_version_costs_the_others_nothing_and_is_never_deleted
     registry.transact(lambda state: state.set({"digits": later}))
     tasks = Tasks(database)
     assert [entry.name for entry in tasks.entries()] == ["letters"]
-    assert tasks.find_faults() == {"digits": "its description cannot be read, or another version wrote it"}
+    assert "created by another version" in tasks.find_faults()["digits"]
     with pytest.raises(ConfigError, match="created by another version of repshare"):
         tasks.find("digits")
     assert registry.items()["digits"] == later
 
 
-def test_the_copies_that_earlier_versions_kept_are_no_tasks_and_go_with_theirs(database):
+def test_the_copies_that_earlier_versions_kept_are_no_tasks(database):
     Tasks(database).create("digits", TASK)
     registry = database.store("tasks")
     registry.transact(lambda state: state.set({"copy/digits": state.get(["digits"])[0]}))
     assert [entry.name for entry in Tasks(database).entries()] == ["digits"]
     assert Tasks(database).find_faults() == {}
-    Tasks(database).delete("digits")
-    assert registry.items() == {}

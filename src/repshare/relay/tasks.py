@@ -19,7 +19,7 @@ from repshare.board.state import Cache
 from repshare.errors import ConfigError, Damaged, Refused
 from repshare.relay.auth import Access, check_name, is_name
 from repshare.secure import Meetings
-from repshare.sharing.task import Task, check_class_names, read_task, usual_norm_bound
+from repshare.sharing.task import Task, check_class_names, usual_norm_bound
 from repshare.stores import Database, Store, Transaction, decoded, find_faults
 
 REMEMBERED_SECONDS = 1.0  # how long a task that another process deleted may still be served
@@ -121,8 +121,10 @@ class Tasks:
         """Return what of the registry cannot be read: key -> what is wrong with it."""
 
         def decode(name: str, kept: bytes) -> None:
-            if _find(name, kept) is None:
-                raise Damaged(name, "its description cannot be read, or another version wrote it")
+            try:
+                _decode(name, kept)
+            except ConfigError as error:
+                raise Damaged(name, str(error)) from error
 
         return self._registry.read(lambda state: find_faults(state, decode))
 
@@ -221,6 +223,9 @@ def _decode(name: str, kept: bytes) -> TaskEntry:
 
     described, identity, created, secret = decoded(name, read)
     try:
-        return TaskEntry(name, read_task(described), identity, created, secret)
-    except TypeError as error:  # a field that this version does not know
-        raise ConfigError(f"task {name} was created by another version of repshare: {error}") from error
+        return TaskEntry(name, Task(**described), identity, created, secret)
+    except (TypeError, ConfigError) as error:
+        raise ConfigError(
+            f"task {name} was created by another version of repshare ({error}): create one of another name, or use "
+            "commit 15ddcbb, the last that reads tasks of earlier versions"
+        ) from error

@@ -225,18 +225,3 @@ def make_common_task(
     """Return the task of a common classifier with this many classes, in a space of this dimension."""
     bound = usual_norm_bound(dimension, format)
     return Task(classes, dimension, norm_bound=bound, space=space, format=format, description=description)
-
-
-def read_task(described: Mapping[str, Any]) -> Task:
-    """Return a task from its fields, as they are stored or sent.
-
-    Up to commit 8faeaca, a task in a common space told its rows and columns instead of classes and dimension, and its
-    format by the name of the space.
-    """
-    values = dict(described)
-    if values.get("space") is not None and "format" not in values:
-        values["format"] = "sums" if "discriminant" in str(values["space"]).split("-") else "parts"
-        layout = FORMATS[values["format"]]
-        values["classes"] -= layout.rows(0)
-        values["dimension"] -= layout.columns(0)
-    return Task(**values)
