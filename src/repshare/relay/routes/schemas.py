@@ -1,4 +1,4 @@
-"""The shapes of the API's JSON, and the checks of values in requests."""
+"""What requests may hold: queries, and bodies of JSON. /openapi.json describes them by these models."""
 
 import json
 from contextlib import suppress
@@ -18,13 +18,14 @@ MOST_PEERS = 200  # that one question names
 USUALLY_SHOWN, MOST_SHOWN = 100, 1000
 JSON = "application/json"
 MOST_NUMBER = 2**53  # of a meeting
-DIGITS = {"classes": 10, "dimension": 84}
 Model = TypeVar("Model", bound=BaseModel)
 LARGEST = 1e9  # of a number that a client tells
 
 
-def _example(**values: float) -> dict[str, Any]:
-    return {"examples": [values]}
+class Body(BaseModel):
+    """A body of JSON. Values must have the right type: no number is read from text."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
 
 
 LIMITS: dict[str, dict[str, Any]] = {  # of this relay, beside the bounds that a task's fields have anywhere
@@ -44,107 +45,14 @@ _FIELDS: Any = {
 }
 
 
-class TaskFields(create_model("TaskFields", **_FIELDS)):  # type: ignore[misc]
+class TaskFields(create_model("TaskFields", __base__=Body, **_FIELDS)):  # type: ignore[misc]
     """A task: what its clients agree on. See `repshare.Task`."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, json_schema_extra=_example(**DIGITS))
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"classes": 10, "dimension": 84}]})
 
 
-class NamedTask(TaskFields):
-    """A task with its name."""
-
-    name: str
-
-
-class TaskList(BaseModel):
-    """All tasks of a relay."""
-
-    tasks: list[NamedTask]
-
-
-class TaskVersion(BaseModel):
-    """A number that grows with every change to a task's board."""
-
-    model_config = ConfigDict(json_schema_extra=_example(version=7))
-    version: int
-
-
-class MeetingNumber(BaseModel):
-    """The number of a group's meeting that can still be joined, and whether a member has begun it."""
-
-    number: int
-    begun: bool
-
-
-class CalledMembers(BaseModel):
-    """Whom a member of a masked group meets next."""
-
-    members: dict[str, str] = Field(description="names and public keys; none while more are waited for")
-    ready: list[str] = Field(description="those who wait")
-    newcomers: list[str] = Field(description="those of `members` who are not behind the total before")
-    base: str = Field(description="the total whose changes are added up; empty: a new one is made")
-
-
-class GroupStatus(BaseModel):
-    """The clients of a masked group: who is invited, who waits for a meeting, and all keys."""
-
-    invited: list[str]
-    ready: list[str]
-    keys: dict[str, str]
-
-
-_OPTIONAL: Any = {name: (field.annotation | None, None) for name, field in TaskFields.model_fields.items()}
-Me = create_model(
-    "Me",
-    __doc__="Who a token is, and its task's fields if it has a task.",
-    role=(str, ...),
-    client=(str | None, ...),
-    task=(str | None, ...),
-    **_OPTIONAL,
-)
-
-
-class ClientStatus(BaseModel):
-    """A client that has published."""
-
-    name: str
-    round: int
-    published: float = Field(description="seconds since 1970")
-    bytes: int
-    samples: dict[str, int] = Field(description="by class, behind its means")
-    strangeness: float | None = Field(
-        description="how many times farther from the others' means than is usual; in a common space, how many times "
-        "more often wrong about its own samples"
-    )
-    outlier: bool
-
-
-class RefusalStatus(BaseModel):
-    """A request that was refused."""
-
-    time: float = Field(description="seconds since 1970")
-    client: str
-    kind: str
-    reason: str
-
-
-class TaskStatus(BaseModel):
-    """The state of a task."""
-
-    name: str
-    task: TaskFields
-    version: int
-    clients: int
-    shown: list[ClientStatus] = Field(description="to a client: only itself")
-    refusals: list[RefusalStatus] | None = Field(
-        None, description="the last ones at this relay; for viewers and admins"
-    )
-
-
-class Privacy(BaseModel):
+class Privacy(Body):
     """The privacy budget that a client reports as spent."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
     epsilon: float = Field(ge=0, le=LARGEST)
     delta: float | None = Field(None, ge=0, le=1)
@@ -154,10 +62,10 @@ class Privacy(BaseModel):
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
-class RoundReport(BaseModel):
+class RoundReport(Body):
     """A client's report of a round, as far as it chooses. What is not named here is not stored."""
 
-    model_config = ConfigDict(strict=True, allow_inf_nan=False, json_schema_extra=_example(round=7, test_accuracy=0.91))
+    model_config = ConfigDict(json_schema_extra={"examples": [{"round": 7, "test_accuracy": 0.91}]})
 
     round: int = Field(ge=1, le=2**24)
     train_accuracy: Share | None = None
@@ -174,58 +82,15 @@ InvitedRole = Literal["client", "viewer"]
 INVITED: tuple[Role, ...] = get_args(InvitedRole)
 
 
-class Invitation(BaseModel):
+class Invitation(Body):
     """A client or viewer to make a token for."""
 
-    model_config = ConfigDict(
-        extra="forbid", strict=True, allow_inf_nan=False, json_schema_extra={"examples": [{"name": "alice"}]}
-    )
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"name": "alice"}]})
 
     name: str = Field(pattern=CLIENT_PATTERN)
     role: InvitedRole = "client"
     days: float | None = Field(None, gt=0, le=MOST_DAYS, description="after which the token ends; null: never")
     renew: bool = Field(False, description="end the token that this name has")
-
-
-class EndedToken(BaseModel):
-    """A token that has ended."""
-
-    role: str
-    name: str
-    task: str
-
-
-class IssuedToken(EndedToken):
-    """A new token."""
-
-    token: str
-
-
-class Nothing(BaseModel):
-    """An empty object."""
-
-    model_config = ConfigDict(extra="forbid")
-
-
-class ProblemDetails(BaseModel):
-    """An error (RFC 9457)."""
-
-    type: str
-    title: str
-    status: int
-    detail: str
-
-
-class Health(BaseModel):
-    """The result of writing to the store and reading from it."""
-
-    status: str
-
-
-class Document(BaseModel):
-    """Data of the page: any fields."""
-
-    model_config = ConfigDict(extra="allow")
 
 
 def _check_digits(text: str) -> str:
