@@ -31,7 +31,7 @@ LOCAL = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d+)?")  # this mach
 
 ENDPOINTS = (
     Endpoint("PUT", f"{CLIENT}/release", clients.publish, body=BYTES),
-    Endpoint("GET", f"{TASK}/teacher", clients.teacher, {200: BYTES, 304: None}, schemas.TeacherQuery),
+    Endpoint("GET", f"{TASK}/teacher", clients.teacher, {200: BYTES}, schemas.TeacherQuery),
     Endpoint("GET", f"{TASK}/news", clients.news, query=schemas.NewsQuery),
     Endpoint("DELETE", f"{CLIENT}/release", clients.withdraw),
     Endpoint("GET", f"{TASK}/meetings", secure.number, query=schemas.GroupQuery),
@@ -42,8 +42,6 @@ ENDPOINTS = (
     Endpoint("GET", "/v1/me", tasks.me),
     Endpoint("GET", "/v1/tasks", tasks.list_tasks),
     Endpoint("GET", TASK, tasks.describe),
-    Endpoint("PUT", TASK, tasks.create, {200: JSON, 201: JSON}, body=schemas.TaskFields),
-    Endpoint("DELETE", TASK, tasks.delete, {204: None}),
     Endpoint("GET", f"{TASK}/status", tasks.status, query=schemas.StatusQuery),
     Endpoint("POST", f"{TASK}/clients", invitations.invite, {201: JSON}, body=schemas.Invitation),
     Endpoint("DELETE", CLIENT, invitations.revoke),

@@ -1,4 +1,4 @@
-"""The description of the API, /openapi.json: written from the endpoints' docstrings and the models of their requests."""
+"""The description of the API, /openapi.json: made of the endpoints' docstrings and their requests' models."""
 
 import inspect
 from collections import defaultdict

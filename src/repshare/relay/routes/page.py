@@ -4,7 +4,6 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from repshare.relay.auth import ROLES
-from repshare.relay.limits import Load
 from repshare.relay.page import activity, site
 from repshare.relay.page.document import make_view
 from repshare.relay.routes.schemas import RoundReport, parse
@@ -47,5 +46,5 @@ async def page(service: Service, request: Request) -> Response:
         ("page" if own is None else f"page/{own}", opened.entry.identity),
         lambda: make_view(opened.entry.name, opened.board, opened.activity, refusals, away_seconds, own),
     )
-    service.charge(request, Load(len(made)))
+    service.charge(request, len(made))
     return Response(made, media_type="application/json", headers={"Cache-Control": "no-store"})

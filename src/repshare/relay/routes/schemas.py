@@ -4,15 +4,13 @@ import json
 from contextlib import suppress
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from starlette.requests import Request
 
 from repshare.config import Precision
 from repshare.relay.auth import CLIENT_PATTERN, MOST_DAYS, Role
 from repshare.relay.problems import Problem
-from repshare.relay.tasks import LONGEST_AGE_SECONDS, MOST_CLASSES, MOST_NUMBERS
 from repshare.secure import MOST_MEMBERS, STEPS
-from repshare.sharing.task import MOST_DESCRIPTION, describe_fields
 
 MOST_PEERS = 200  # that one question names
 USUALLY_SHOWN, MOST_SHOWN = 100, 1000
@@ -26,29 +24,6 @@ class Body(BaseModel):
     """A body of JSON. Values must have the right type: no number is read from text."""
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
-
-
-LIMITS: dict[str, dict[str, Any]] = {  # of this relay, beside the bounds that a task's fields have anywhere
-    "classes": {"le": MOST_CLASSES},
-    "dimension": {"le": MOST_NUMBERS},
-    "minimum_count": {"lt": 2**31},
-    "max_age": {"le": LONGEST_AGE_SECONDS},
-    "space": {"max_length": 200},
-    "description": {"max_length": MOST_DESCRIPTION},
-    "named_peers": {"le": MOST_PEERS},
-    "group_members": {"le": MOST_MEMBERS},
-    "class_members": {"le": MOST_MEMBERS},
-}
-_FIELDS: Any = {
-    each.name: (each.kind, Field(each.default, description=each.help, **each.bounds, **LIMITS.get(each.name, {})))
-    for each in describe_fields()
-}
-
-
-class TaskFields(create_model("TaskFields", __base__=Body, **_FIELDS)):  # type: ignore[misc]
-    """A task: what its clients agree on. See `repshare.Task`."""
-
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"classes": 10, "dimension": 84}]})
 
 
 class Privacy(Body):
