@@ -151,7 +151,7 @@ def plan(setting: ResolvedSetting, seeds: int) -> list[Cell]:
     cells = []
     for seed in range(seeds):
         for dealt, values in DEALT.items():
-            usual = replace(setting, clients=CLIENTS, common_rounds=ROUNDS, **values)
+            usual = replace(setting, clients=CLIENTS, **values)
             key = {"dealt": dealt, "seed": seed}
             cells.append(make_cell({"kind": ALONE, "faulty": 0, **key}, Row("CA", "CA"), usual))
             for pace in PACES:
