@@ -18,7 +18,7 @@ from repshare.board.robust import RobustMeans, read_means
 from repshare.board.server import Server
 from repshare.board.state import BoardMember, BoardState, Cache, release_key, row_key
 from repshare.board.teaching import draw, make_teacher, make_teacher_of_peers
-from repshare.board.votes import NamedClient, Verdict, Votes
+from repshare.board.votes import ACCEPTED, NamedClient, Verdict, Votes
 from repshare.errors import Damaged, LeftOut, Outdated, Refused
 from repshare.sharing import wire
 from repshare.sharing.representations import Floats, Release, Representations, Teacher, Wants, stack
@@ -100,11 +100,11 @@ class Board(Server):
         if there.bodies[client] == body:
             if self.task.max_age is not None:
                 there.renew(client, self.clock(), SLACK * self.task.max_age)
-            return there.version, Verdict()
+            return there.version, ACCEPTED
         before = there.release(client)
         if before and before.round > release.round:
             raise Outdated(f"{client} published round {before.round} already: {release.round} is older")
-        verdict = Verdict()
+        verdict = ACCEPTED
         if self.task.compared:
             verdict = self._vote(state, there, client, before, release)
         if verdict.refused is None:

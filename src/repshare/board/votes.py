@@ -53,6 +53,9 @@ class Verdict(NamedTuple):
     """Clients whose last parts are to be taken out of the total, and why."""
 
 
+ACCEPTED = Verdict()
+
+
 class NamedClient(NamedTuple):
     """A client whose part was refused or taken out."""
 
@@ -96,7 +99,7 @@ class Votes:
     def judge(self, client: str, release: Release, others: int, others_samples: int, date: float) -> Verdict:
         """Decide about a client's new part, given how many other clients are in the total, and their samples."""
         if not len(release.means.labels):
-            return Verdict()
+            return ACCEPTED
         samples = int(release.means.counts[0])
         if why := self._find_excess(samples, others, others_samples):
             verdict = Verdict(why, {client: why})
@@ -133,7 +136,7 @@ class Votes:
             return Verdict(why)
         if client in self.voters:
             self.voters[client] = own.length
-        return Verdict()
+        return ACCEPTED
 
     def _admit(self, client: str, own: FirstPart) -> Verdict:
         """Let a client's first part and all others' vote on each other."""
