@@ -24,6 +24,7 @@ from repshare.samples import Labelled, Samples, Setup, as_samples, choose_device
 from repshare.space import Space
 from repshare.space.agreement import Agreement
 from repshare.space.exposure import Exposure
+from repshare.table import Table
 
 __all__ = ["Client", "Record", "make_wants"]
 
@@ -61,7 +62,8 @@ class Client:
         Args:
             model: Any classifier that ends in a linear layer. What enters that layer are its features. A `Network`
                 is one that was split there already, and is taken as it is. In a space there is none.
-            data: Training samples: a pair (inputs, labels), a PyTorch or Hugging Face dataset, or a DataLoader.
+            data: Training samples: a pair (inputs, labels), a `Table`, a PyTorch or Hugging Face dataset, or a
+                DataLoader.
             exchange: The way to other clients. Without one, the client learns alone.
             name: The client's name. Its random streams depend on it.
             policy: How it learns and what it shares. Default: `Policy()`.
@@ -85,6 +87,9 @@ class Client:
         self.method = method = (RS if space is None else CS) if method is None else method
         policy, device = method.adapt(policy or Policy()), choose_device(device)
         samples, test = as_samples(data, device), as_samples(test, device)
+        if isinstance(space, Agreement):
+            for each in filter(None, (samples, test)):
+                space.check_columns(() if each.table is None else each.table.columns)
         self.samples, self.test, alone = samples, test, method.serve is None
         self.given_model = model
         self.learner = method.learner(
@@ -208,6 +213,11 @@ class Client:
             raise ValueError("this client was given no test data")
         scores = self.learner.scores(self.test)
         return measure(scores, self.learner.probabilities(scores), self.test.labels.numpy())
+
+    @property
+    def tables(self) -> list[Table]:
+        """The tables that its samples and test data were read from, if any."""
+        return [each.table for each in (self.samples, self.test) if each is not None and each.table is not None]
 
     @property
     def model(self) -> nn.Module:

@@ -38,7 +38,18 @@ def preview(client: Client, *, masked: bool) -> dict[str, Any]:
         "representation": representation,
         "precision": described.precision,
         "classes": classes,
+        "data": describe_data(client),
         **space,
+    }
+
+
+def describe_data(client: Client) -> dict[str, Any]:
+    """Describe what was found in a client's samples and test data, in JSON's types."""
+    told = {"data": client.samples, "test": client.test}
+    return {
+        name: {"rows": len(samples)} if samples.table is None else samples.table.found._asdict()
+        for name, samples in told.items()
+        if samples is not None
     }
 
 

@@ -27,11 +27,15 @@ class WorkOptions:
     restart: bool = False
     """Delete the rounds in the state folder, withdraw what was shared, and start at round 1.
     The privacy ledger is kept."""
+    check_data: bool = False
+    """Only look at the data: rows used and left out, missing values, classes, columns that may be in another unit.
+    Nothing is sent or written."""
     dry_run: bool = False
     """Only show what would leave this machine in a round. Nothing is sent or written."""
     agreement: Path | None = None
     """File with the agreement of a common classifier, as `repshare relay tasks describe` prints it.
-    A relay whose task states another one is refused. Peers and --dry-run need it, unless the party's file has it."""
+    A relay whose task states another one is refused.
+    Peers, --check-data and --dry-run need it, unless the party's file has it."""
     compare: bool = False
     """Train two more models beside this one, with the same samples but no other client, and tell all accuracies.
     Nothing of them leaves. One learns alone, one alone with short features (λ_length 10, or the policy's).
@@ -83,7 +87,7 @@ def make_client(
 
     from repshare.client import Client
     from repshare.methods import CA, CS, IL, RS
-    from repshare.party.party import agree, load_party
+    from repshare.party.party import agree, load_party, read_data
     from repshare.party.state import read_secret
     from repshare.party.twins import without_others
     from repshare.randomness import derive
@@ -94,7 +98,8 @@ def make_client(
     party = load_party(reference, derive(work.seed, name, "model"))
     if work.agreement is not None:
         party = replace(party, space=read_agreement(_read(work.agreement), module=party.backbone))
-    space = party.space if task is None else agree(party, task)
+    space = agree(party, task)
+    data, test = read_data(party, space)
     policy = _merge_policies(party, policy, 1 if task is None else task.minimum_count)
     if policy.keep_to_self is None:
         policy = replace(policy, keep_to_self=space is not None)
@@ -103,13 +108,13 @@ def make_client(
     together, by_itself = (RS, IL) if space is None else (CS, CA)
     client = Client(
         party.model,
-        party.data,
+        data,
         name=name,
         policy=without_others(policy) if alone else policy,
         method=by_itself if alone else together,
         space=space,
         classes=None if space is None or task is None else task.classes,
-        test=party.test,
+        test=test,
         seed=work.seed,
         device=work.device,
         head=party.head,

@@ -39,6 +39,8 @@ def show_preview(
             heads = "class|samples here|what leaves"
             kind = "sum" if client.guard is None else "noised sum"
             rows = [(name, here, f"{kind} over {here} samples" if here != "0" else kind) for name, here, _ in rows]
+    for line in list_data(client):
+        say(console, line)
     console.print(terminal.make_table(heads, rows, title))
     vectors, size = f"{shown['vectors']} vectors of {shown['dimension']} numbers", f"{shown['bytes']:,} bytes a round"
     if masked:
@@ -48,7 +50,9 @@ def show_preview(
         say(console, f"{vectors} ({shown['precision']}), their classes and counts: {size}")
     say(console, f"Each is an average of representations: {shown['representation']}")
     if "agreement" in shown:
-        agreed = {name: str(value)[:60] for name, value in shown["agreement"].items() if value not in (None, [])}
+        columns = [each["name"] for each in shown["agreement"].get("columns", ())]
+        stated = {**shown["agreement"], "columns": columns}
+        agreed = {name: str(value)[:60] for name, value in stated.items() if value not in (None, [])}
         say(console, f"The clients agree on: {', '.join(f'{name} {value}' for name, value in agreed.items())}")
         _show_space(shown, console)
         say(console, f"{shown['held_out']} samples are held out: nothing of them leaves in any form.")
@@ -65,6 +69,30 @@ def show_preview(
         say(console, warning, "yellow")
 
 
+def show_data(client: "Client", console: Console, *, as_json: bool) -> None:
+    """Show what is found in a client's samples and test data, before anything is done with them."""
+    from repshare.party.preview import describe_data
+
+    if as_json:
+        print_json(describe_data(client))
+        return
+    for line in list_data(client) or [f"{len(client.samples):,} samples, which are no table with named columns"]:
+        say(console, line)
+    for warning in list_doubts(client):
+        say(console, warning, "yellow")
+    say(console, "Nothing has been sent.")
+
+
+def list_data(client: "Client") -> list[str]:
+    """What is found in a client's tables, if its samples are read from any."""
+    return [line for each in client.tables for line in each.found.lines()]
+
+
+def list_doubts(client: "Client") -> list[str]:
+    """Warnings of columns whose values may be in another unit than agreed on."""
+    return [f"warning: {each.found.place}: {doubt}" for each in client.tables for doubt in each.found.doubts]
+
+
 def _show_space(shown: Mapping[str, Any], console: Console) -> None:
     from repshare.space.agreement import tell_unusual
     from repshare.space.inspection import Findings
@@ -78,7 +106,7 @@ def list_warnings(client: "Client") -> list[str]:
     """Warnings before this is shared."""
     from repshare.party.preview import single_samples
 
-    found = policy_warnings(client.policy, in_space=client.learner.network is None)
+    found = list_doubts(client) + policy_warnings(client.policy, in_space=client.learner.network is None)
     if client.exchange is not None and (shown := client.exposure()) is not None and not shown.allowed:
         found.append(f"warning: what leaves shows who is among your samples: {shown}")
     representation = client.learner.describe().representation

@@ -10,7 +10,7 @@ from rich.console import Console
 from repshare.cli.interrupts import interruptible, pause
 from repshare.cli.party.client import WorkOptions
 from repshare.cli.party.lines import first_line, print_summary, round_line
-from repshare.cli.party.preview import list_warnings
+from repshare.cli.party.preview import list_data, list_warnings
 from repshare.cli.terminal import say
 from repshare.errors import ExchangeError
 
@@ -48,6 +48,8 @@ def run_rounds(
         twins = Twins(state.folder.path, client) if work.compare else None
         state.restore()
         say(console, first_line(state))
+        for line in list_data(client):
+            say(console, line)
         _warn(client, console)
         if twins is not None:
             twins.restore()

@@ -6,11 +6,13 @@ from contextlib import suppress
 from typing import Any
 
 from repshare.board.state import BoardMember, BoardState, read_releases
-from repshare.errors import Damaged
+from repshare.errors import ConfigError, Damaged
+from repshare.sharing.columns import as_text, read_columns
 from repshare.sharing.task import Task
 from repshare.stores import Store, Transaction
 
 MOST_CLASSES = 100  # whose samples are counted one by one
+MOST_COLUMNS = 200  # of a table, that are shown
 LONGEST = 200  # characters of a name
 LARGEST = 1e300
 AT_ONCE_BYTES = 4_000_000  # of releases that are read in one transaction, so that no request waits long for the store
@@ -41,8 +43,22 @@ def describe_common(task: Task) -> dict[str, Any] | None:
         "sha256": _text(told.get("sha256")),
         "loss": _text(told.get("loss")),
         "class_names": [name[:LONGEST] for name in names],
+        "columns": _columns(told.get("columns")),
         "inputs": inputs[:2] if len(inputs) > 1 else [min(low), max(high)] if low and high else None,
     }
+
+
+def _columns(told: Any) -> list[dict[str, str | None]]:
+    """Return the first columns of a table, in words."""
+    try:
+        columns = read_columns(told) if isinstance(told, list) else ()
+    except ConfigError:
+        return []
+    missing = [None if each.missing is None else as_text(each.missing) for each in columns[:MOST_COLUMNS]]
+    return [
+        {"name": _text(each.name), "values": _text(each.values), "missing": _text(value)}
+        for each, value in zip(columns, missing, strict=False)
+    ]
 
 
 def _text(value: Any) -> str | None:

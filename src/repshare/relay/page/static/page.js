@@ -129,6 +129,7 @@ function showAll() {
   else say("curves-words", "The figures need plotly on the relay’s machine: install the extra relay.");
   showMembers(view, now(), chosen, choose);
   showTotal(view);
+  showColumns(view.common?.columns ?? []);
   showTraffic(view);
   showRefusals(view.refusals, now());
 }
@@ -138,7 +139,14 @@ function about() {
   if (!common) return `${classes} classes, ${task.dimension} numbers in a representation, ${COMBINED[task.aggregation]}`;
   const shown = isNamed() ? [...Array(Math.min(classes, NAMED)).keys()].map(className) : [];
   const names = shown.length ? `: ${shown.join(", ")}${classes > NAMED ? ` and ${plural(classes - NAMED, "more", "more")}` : ""}` : "";
+  if (common.columns.length) return `${classes} classes${names}. A table of named columns.`;
   return `${classes} classes${names}. Inputs ${common.inputs ? `from ${short(common.inputs[0])} to ${short(common.inputs[1])}` : "normalised by the clients"}.`;
+}
+
+function showColumns(columns) {
+  show("columns", columns.length > 0);
+  find("columns-rows").replaceChildren(...columns.map(({ name, values, missing }) => make("tr", {},
+    make("th", { scope: "row" }, name), make("td", {}, values), make("td", {}, missing === null ? "its row is left out" : `${missing} stands for it`))));
 }
 
 function space() {
