@@ -24,7 +24,6 @@ from repshare.samples import Labelled, Samples, Setup, as_samples, choose_device
 from repshare.space import Space
 from repshare.space.agreement import Agreement
 from repshare.space.exposure import Exposure
-from repshare.table import Table
 
 __all__ = ["Client", "Record", "make_wants"]
 
@@ -213,11 +212,6 @@ class Client:
             raise ValueError("this client was given no test data")
         scores = self.learner.scores(self.test)
         return measure(scores, self.learner.probabilities(scores), self.test.labels.numpy())
-
-    @property
-    def tables(self) -> list[Table]:
-        """The tables that its samples and test data were read from, if any."""
-        return [each.table for each in (self.samples, self.test) if each is not None and each.table is not None]
 
     @property
     def model(self) -> nn.Module:

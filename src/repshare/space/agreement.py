@@ -35,6 +35,7 @@ WIDTH = 4.0  # of the range that pixels are brought to: normalised photographs a
 VERSIONS = {"squared": "-v2"}  # of shared weights, where ρ is voted on: see `solution`
 BATCH = 250  # samples that are embedded at a time
 SLACK = 1.001  # for what fp32 makes of a length
+COLUMNS_WIDTH = 0.25  # of the space of named columns, whose ranges are wider than anybody's data
 BOUNDS = ("low", "high")  # the fields of a table's space
 NARROW = 0.1  # of the task's range: inputs that use no more of it were scaled otherwise
 
@@ -79,7 +80,7 @@ class Agreement(NamedTuple):
         """
         agreed = read_columns(columns)
         low, high = bound_inputs(agreed)
-        space = choose(("fourier", *options), np.zeros((1, len(low))), 0)
+        space = choose(("fourier", f"width={COLUMNS_WIDTH}", *options), np.zeros((1, len(low))), 0)
         check_class_names(class_names)
         space = replace(space, low=low, high=high)  # type: ignore[type-var]
         check_ranges(space)
@@ -169,7 +170,8 @@ class Agreement(NamedTuple):
             return {}
         told = {**describe(space), "shrinkage": self.shrinkage}
         short = ("patches", "components=1") if told.get("components") else ()
-        usual = {**describe(choose(short, np.zeros((1, *space.input_shape)), 0)), "shrinkage": None}
+        own = self.of_table(self.columns).space if self.columns else choose(short, np.zeros((1, *space.input_shape)), 0)
+        usual = {**describe(own), "shrinkage": None}
         if images and space.name == "fourier":
             return {"space": ("fourier", "patches")}
         differ = {key: (told.get(key), usual.get(key)) for key in {**usual, **told} if told.get(key) != usual.get(key)}
@@ -178,9 +180,7 @@ class Agreement(NamedTuple):
                 differ.pop(name, None)
         if told.get("features", 0) <= usual.get("features", 0):
             differ.pop("features", None)
-        if self.columns:
-            differ = {key: value for key, value in differ.items() if key not in BOUNDS}
-        elif "low" in told and len({*zip(told["low"], told["high"], strict=True)}) == 1:
+        if not self.columns and "low" in told and len({*zip(told["low"], told["high"], strict=True)}) == 1:
             with suppress(DataError):
                 self._replace(inputs=(told["low"][0], told["high"][0])).check_range(least, largest, "")
                 differ = {key: value for key, value in differ.items() if key not in BOUNDS}

@@ -13,6 +13,7 @@ from repshare.fields import check_least, check_within
 if TYPE_CHECKING:
     from repshare.client import Client
     from repshare.party.party import Party
+    from repshare.samples import Samples
     from repshare.sharing.task import Task
 
 
@@ -87,17 +88,14 @@ def make_client(
 
     from repshare.client import Client
     from repshare.methods import CA, CS, IL, RS
-    from repshare.party.party import agree, load_party, read_data
+    from repshare.party.party import agree, read_data
     from repshare.party.state import read_secret
     from repshare.party.twins import without_others
-    from repshare.randomness import derive
-    from repshare.space.agreement import check_usual, read_agreement
+    from repshare.space.agreement import check_usual
 
     if work.threads is not None:
         torch.set_num_threads(work.threads)
-    party = load_party(reference, derive(work.seed, name, "model"))
-    if work.agreement is not None:
-        party = replace(party, space=read_agreement(_read(work.agreement), module=party.backbone))
+    party = _load(reference, name, work)
     space = agree(party, task)
     data, test = read_data(party, space)
     policy = _merge_policies(party, policy, 1 if task is None else task.minimum_count)
@@ -125,6 +123,27 @@ def make_client(
     if not (party.space or party.accept_space or accept_space):
         check_usual(client.learner.unusual())
     return client
+
+
+def look_at_data(reference: str, name: str, work: WorkOptions) -> "tuple[Samples, Samples | None]":
+    """Read the data and the test data of `file.py:function`, as its client would."""
+    from repshare.party.party import agree, read_data
+    from repshare.samples import as_samples
+
+    party = _load(reference, name, work)
+    data, test = read_data(party, agree(party, None))
+    return as_samples(data, "cpu"), as_samples(test, "cpu")
+
+
+def _load(reference: str, name: str, work: WorkOptions) -> "Party":
+    from repshare.party.party import load_party
+    from repshare.randomness import derive
+    from repshare.space.agreement import read_agreement
+
+    party = load_party(reference, derive(work.seed, name, "model"))
+    if work.agreement is None:
+        return party
+    return replace(party, space=read_agreement(_read(work.agreement), module=party.backbone))
 
 
 def _read(path: Path) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from repshare.cli.party.client import WorkOptions, choose_folder, make_client
+from repshare.cli.party.client import WorkOptions, choose_folder, look_at_data, make_client
 from repshare.cli.party.preview import show_data, show_preview
 from repshare.cli.party.rounds import run_rounds, show_log
 from repshare.cli.terminal import say
@@ -120,7 +120,7 @@ def join(
         token = f"the token file {connection.token_file} can be read by other users of this machine"
         say(console, f"warning: {token}: chmod 600 {connection.token_file}", "yellow")
     if work.check_data:
-        show_data(make_client(party, connection.name or "client", work, policy), console, as_json=work.json)
+        show_data(*look_at_data(party, connection.name or "client", work), console, as_json=work.json)
         return
     if work.dry_run:
         _preview(make_client(party, connection.name or "client", work, policy), work, secure, console)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 
+from repshare.cli.party.preview import list_data, list_doubts
 from repshare.cli.terminal import say
 from repshare.errors import ConfigError
 from repshare.files import explain_errors, write_atomically
@@ -150,11 +151,10 @@ def predict(
         rows.append(row)
     _write(rows, output, as_json=json)
     console = Console(stderr=True)
-    if samples.table is not None:
-        for line in samples.table.found.lines():
-            say(console, line)
-        for doubt in samples.table.found.doubts:
-            say(console, f"warning: {doubt}", "yellow")
+    for line in list_data(samples):
+        say(console, line)
+    for warning in list_doubts(samples):
+        say(console, warning, "yellow")
     if learned.has_classifier and (in_use := learned.classifier.in_use):
         told = {"together": "all clients' together", "alone": "this client's own samples alone"}[in_use]
         say(console, f"the classifier in use: that of {told}")

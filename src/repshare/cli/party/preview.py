@@ -12,6 +12,7 @@ from repshare.config import Policy
 
 if TYPE_CHECKING:
     from repshare.client import Client
+    from repshare.samples import Samples
     from repshare.secure import Together
     from repshare.space.exposure import Exposure
 
@@ -39,7 +40,7 @@ def show_preview(
             heads = "class|samples here|what leaves"
             kind = "sum" if client.guard is None else "noised sum"
             rows = [(name, here, f"{kind} over {here} samples" if here != "0" else kind) for name, here, _ in rows]
-    for line in list_data(client):
+    for line in list_data(client.samples, client.test):
         say(console, line)
     console.print(terminal.make_table(heads, rows, title))
     vectors, size = f"{shown['vectors']} vectors of {shown['dimension']} numbers", f"{shown['bytes']:,} bytes a round"
@@ -69,28 +70,29 @@ def show_preview(
         say(console, warning, "yellow")
 
 
-def show_data(client: "Client", console: Console, *, as_json: bool) -> None:
-    """Show what is found in a client's samples and test data, before anything is done with them."""
+def show_data(data: "Samples", test: "Samples | None", console: Console, *, as_json: bool) -> None:
+    """Show what is found in a party's samples and test data, before anything is done with them."""
     from repshare.party.preview import describe_data
 
     if as_json:
-        print_json(describe_data(client))
+        print_json(describe_data(data, test))
         return
-    for line in list_data(client) or [f"{len(client.samples):,} samples, which are no table with named columns"]:
+    for line in list_data(data, test) or [f"{len(data):,} samples, which are no table with named columns"]:
         say(console, line)
-    for warning in list_doubts(client):
+    for warning in list_doubts(data, test):
         say(console, warning, "yellow")
     say(console, "Nothing has been sent.")
 
 
-def list_data(client: "Client") -> list[str]:
-    """What is found in a client's tables, if its samples are read from any."""
-    return [line for each in client.tables for line in each.found.lines()]
+def list_data(*several: "Samples | None") -> list[str]:
+    """What is found in the tables that samples were read from, if they were."""
+    return [line for each in several if each is not None and each.table for line in each.table.found.lines()]
 
 
-def list_doubts(client: "Client") -> list[str]:
+def list_doubts(*several: "Samples | None") -> list[str]:
     """Warnings of columns whose values may be in another unit than agreed on."""
-    return [f"warning: {each.found.place}: {doubt}" for each in client.tables for doubt in each.found.doubts]
+    found = [each.table.found for each in several if each is not None and each.table]
+    return [f"warning: {each.place}: {doubt}" for each in found for doubt in each.doubts]
 
 
 def _show_space(shown: Mapping[str, Any], console: Console) -> None:
@@ -106,7 +108,9 @@ def list_warnings(client: "Client") -> list[str]:
     """Warnings before this is shared."""
     from repshare.party.preview import single_samples
 
-    found = list_doubts(client) + policy_warnings(client.policy, in_space=client.learner.network is None)
+    found = list_doubts(client.samples, client.test) + policy_warnings(
+        client.policy, in_space=client.learner.network is None
+    )
     if client.exchange is not None and (shown := client.exposure()) is not None and not shown.allowed:
         found.append(f"warning: what leaves shows who is among your samples: {shown}")
     representation = client.learner.describe().representation

@@ -48,7 +48,7 @@ def run_rounds(
         twins = Twins(state.folder.path, client) if work.compare else None
         state.restore()
         say(console, first_line(state))
-        for line in list_data(client):
+        for line in list_data(client.samples, client.test):
             say(console, line)
         _warn(client, console)
         if twins is not None:
