@@ -87,8 +87,8 @@ class Client:
         policy, device = method.adapt(policy or Policy()), choose_device(device)
         samples, test = as_samples(data, device), as_samples(test, device)
         if isinstance(space, Agreement):
-            for each in filter(None, (samples, test)):
-                space.check_columns(() if each.table is None else each.table.columns)
+            space.check_named(samples)
+            space.check_named(test)
         self.samples, self.test, alone = samples, test, method.serve is None
         self.given_model = model
         self.learner = method.learner(

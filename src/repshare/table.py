@@ -112,7 +112,11 @@ def read_table(
     kept = np.flatnonzero([not reason for reason in reasons])
     if not len(kept):
         raise DataError(f"{cells.place}: no row is left ({', '.join(sorted({*reasons}))})")
-    filled = {each.name: f"as {each.missing}" for each in columns if each.name in missing and each.missing is not None}
+    filled = {
+        each.name: f"as {as_text(each.missing)}"
+        for each in columns
+        if each.name in missing and each.missing is not None
+    }
     counts = Counter(labels[kept].tolist() if label is not None else ())
     names = class_names or list(map(str, range(max(counts, default=-1) + 1)))
     found = Found(

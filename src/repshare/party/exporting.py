@@ -109,9 +109,10 @@ def _export(
                 whole, tuple(tensors), input_names=names, output_names=["scores"],
                 dynamic_shapes=shapes, dynamo=True, verbose=False,
             )  # fmt: skip
+        proto = program.model_proto  # type: ignore[union-attr]
         for key, value in {"version": __version__, **about}.items():
-            program.model_proto.metadata_props.add(key=f"repshare.{key}", value=value)  # type: ignore[union-attr]
-        body: bytes = program.model_proto.SerializeToString()  # type: ignore[union-attr]
+            proto.metadata_props.add(key=f"repshare.{key}", value=value)
+        body: bytes = proto.SerializeToString()
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
         session = onnxruntime.InferenceSession(body, options, providers=["CPUExecutionProvider"])

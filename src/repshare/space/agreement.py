@@ -186,13 +186,13 @@ class Agreement(NamedTuple):
                 differ = {key: value for key, value in differ.items() if key not in BOUNDS}
         return differ
 
-    def check_columns(self, columns: Sequence[Column]) -> None:
+    def check_named(self, samples: Any) -> None:
         """Raise DataError if samples were not read by the names of the columns agreed on.
 
         Args:
-            columns: Those by which they were read; none: by their order.
+            samples: The `Samples`, if any.
         """
-        if self.columns and self.columns != columns:
+        if self.columns and samples is not None and (not samples.table or samples.table.columns != self.columns):
             raise DataError(
                 f"the task names its {len(self.columns)} columns, so that no order is guessed: give a table with their "
                 'names, Party(data="patients.csv" or a DataFrame, label="…")'

@@ -131,8 +131,12 @@ def look_at_data(reference: str, name: str, work: WorkOptions) -> "tuple[Samples
     from repshare.samples import as_samples
 
     party = _load(reference, name, work)
-    data, test = read_data(party, agree(party, None))
-    return as_samples(data, "cpu"), as_samples(test, "cpu")
+    space = agree(party, None)
+    data, test = read_data(party, space)
+    looked_at = as_samples(data, "cpu"), as_samples(test, "cpu")
+    for samples in looked_at if space is not None else ():
+        space.check_named(samples)  # type: ignore[union-attr]
+    return looked_at
 
 
 def _load(reference: str, name: str, work: WorkOptions) -> "Party":
