@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from repshare import Client, CommonSpaceClassifier, Policy, load_classifier
+from repshare import Board, Client, CommonSpaceClassifier, MemoryStore, Policy, load_classifier
 from repshare.errors import ConfigError, DataError
-from repshare.relay.page.common import describe_common
+from repshare.relay.page.document import make_view
 from repshare.space.agreement import Agreement, check_usual, read_agreement
 from repshare.space.fourier import Fourier
 from repshare.table import read_table
@@ -191,7 +191,7 @@ def test_columns_that_a_relay_makes_up_are_refused(columns):
     with pytest.raises(ConfigError):
         read_agreement(json.dumps(told))
     task = replace(AGREED.task(2), description=json.dumps(told))
-    assert describe_common(task)["columns"] == []
+    assert json.loads(make_view("cells", Board(task), MemoryStore(), [], 30))["columns"] == []
     with pytest.raises(ConfigError, match="not of a table whose bounds follow from them"):
         read_agreement(json.dumps({**AGREED.describe(), "low": [0] * 10}))
 
@@ -209,7 +209,7 @@ def test_the_operator_sees_the_columns(relay):
     assert task["columns"][0] == {"name": "radius", "unit": "mm", "least": 0.0, "largest": 40.0}
     assert "of 10 named columns" in prepare("relay", "tasks", "list", cwd=relay.folder)
     told = relay.ask("GET", "/v1/tasks/cells/page", invite(relay.folder, "viewer", "--role", "viewer")).json()
-    assert told["common"]["columns"][1] == {"name": "texture", "values": "from 0 to 50", "missing": None}
+    assert told["columns"][1] == {"name": "texture", "values": "from 0 to 50"}
 
 
 @pytest.mark.parametrize(

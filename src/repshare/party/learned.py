@@ -15,14 +15,14 @@ from torch import Tensor, nn
 
 from repshare.errors import ConfigError
 from repshare.imports import in_one_line
+from repshare.network.learner import FILE as MODEL
 from repshare.network.models import split
-from repshare.party import classifier
 from repshare.party.classifier import SpaceClassifier, load_classifier
 from repshare.party.party import Party, load_party, read_data
-from repshare.party.state import MODEL
 from repshare.randomness import derive
 from repshare.samples import EVALUATION_BATCH, Samples
 from repshare.sharing.columns import Column
+from repshare.space.learner import FILE as CLASSIFIER
 from repshare.table import read_table
 
 
@@ -47,7 +47,7 @@ class Learned:
     @property
     def has_classifier(self) -> bool:
         """Whether there is a common classifier."""
-        return (self.folder / classifier.FILE).exists()
+        return (self.folder / CLASSIFIER).exists()
 
     @property
     def class_names(self) -> Sequence[str]:
@@ -84,19 +84,17 @@ class Learned:
     @cached_property
     def classifier(self) -> SpaceClassifier:
         """The common classifier."""
-        return load_classifier(
-            self.folder / classifier.FILE, backbone="" if self.party is None else self.party.backbone
-        )
+        return load_classifier(self.folder / CLASSIFIER, backbone="" if self.party is None else self.party.backbone)
 
     def samples(self) -> Samples:
-        """Return the party's test data; without any, its training data."""
+        """The party's test data; without any, its training data."""
         if self.party is None:
             raise ConfigError("give --party file.py:function, whose data are used")
         data, test = read_data(self.party, self.classifier.agreement if self.has_classifier else None)
         return Samples(data if test is None else test)
 
     def probabilities(self, samples: Samples) -> Tensor:
-        """Return the probability of each class for each of these samples (n, C), by what the party is tested by."""
+        """The probability of each class for each of these samples (n, C), by what the party is tested by."""
         if self.has_classifier and self.has_model:
             raise ConfigError(
                 f"{self.folder} has a network beside a common classifier: the last version that reads it is 055caf8"
@@ -121,7 +119,7 @@ def read_named(path: Path, columns: Sequence[Column]) -> Samples:
 
 
 def read_inputs(path: Path, example: Any) -> Samples:
-    """Return the inputs in an .npy or .csv file, in the form of the example: one sample of the party's data.
+    """The inputs in an .npy or .csv file, in the form of the example: one sample of the party's data.
 
     In a .csv, a row is a sample, all its numbers one after the other; a first row of names is skipped.
     """

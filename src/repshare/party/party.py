@@ -15,7 +15,7 @@ from repshare.exchange.relay import Membership
 from repshare.imports import find_function, in_one_line, is_reference
 from repshare.samples import Labelled
 from repshare.sharing.columns import Frame
-from repshare.sharing.task import Task, make_common_task
+from repshare.sharing.task import Task, make_space_task
 from repshare.space import compare
 from repshare.space.agreement import Agreement, read_agreement
 from repshare.table import is_table, read_table
@@ -99,7 +99,7 @@ def load_party(reference: str, seed: int) -> Party:
 
 
 def agree(party: Party, task: Task | None) -> Agreement | None:
-    """Return the agreement that a task states; None if its clients share features of their own models.
+    """The agreement that a task states; None if its clients share features of their own models.
 
     Refuses, with both sides named, a party that has another one. Without a task, it is the party's own.
     """
@@ -117,7 +117,7 @@ def agree(party: Party, task: Task | None) -> Agreement | None:
     if party.space is not None:
         compare(common.describe(), party.space.describe())
     _check_classes(party, common)
-    made = make_common_task(task.classes, common.space.dimension, common.name, format=common.format)
+    made = make_space_task(task.classes, common.space.dimension, common.name, format=common.format)
     for name in ("dimension", "space", "format"):
         stated, described = getattr(task, name), getattr(made, name)
         if stated != described:

@@ -44,6 +44,10 @@ class Column(NamedTuple):
     missing: float | str | None = None
     """What stands for a missing value. None: its row is left out."""
 
+    def __str__(self) -> str:
+        """What is in it, and what stands for a missing value."""
+        return self.values if self.missing is None else f"{self.values}; missing: {as_text(self.missing)}"
+
     @property
     def values(self) -> str:
         """The values that are in it, in words."""
