@@ -8,9 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from torch import nn
 
 from repshare import Board, Client, CommonSpaceClassifier, MemoryStore, Policy, load_classifier
 from repshare.errors import ConfigError, DataError
+from repshare.party.controls import make_controls
+from repshare.party.party import Party, agree
 from repshare.relay.page.document import make_view
 from repshare.space.agreement import Agreement, check_usual, read_agreement
 from repshare.space.fourier import Fourier
@@ -198,8 +202,6 @@ def test_columns_that_a_relay_makes_up_are_refused(columns):
 
 def test_parties_with_other_columns_are_told_which():
     other = Agreement.of_table([{**COLUMNS[0], "unit": "cm"}, *COLUMNS[1:]], CLASSES, options=("features=256",))
-    from repshare.party.party import Party, agree
-
     with pytest.raises(ConfigError, match=r"columns \{'name': 'radius', 'unit': 'mm'.*client's \{.*'unit': 'cm'"):
         agree(Party(data=((), ()), space=other), AGREED.task(2))
 
@@ -275,6 +277,16 @@ def test_scikit_learns_client_reads_a_tasks_table_by_name():
     assert np.array_equal(there.predict(asked), again.predict(asked[HEAD[:-1][::-1]]))
     with pytest.raises(DataError, match="the task names its 10 columns"):
         CommonSpaceClassifier(task=task).fit(south.drop(columns="diagnosis").to_numpy(), south["diagnosis"])
+
+
+def test_a_network_beside_learns_from_columns_of_the_same_scale():
+    table = read_table(pd.DataFrame(SOUTH, columns=HEAD), AGREED.columns, "diagnosis", class_names=CLASSES)
+    network = nn.Sequential(nn.Linear(10, 8), nn.Tanh(), nn.Linear(8, 2))
+    client = Client(network, table, space=AGREED, test=table, policy=Policy(accept_exposure=True))
+    controls = make_controls(client)
+    seen = {title: each.samples.batch(torch.arange(159))[0] for title, each in controls.items()}
+    assert np.array_equal(seen["alone"], table.inputs)
+    assert float(seen["alone with short features"].abs().max()) <= 1
 
 
 def test_bounds_are_the_columns_and_categories_are_0_and_1():
