@@ -20,6 +20,7 @@ from repshare.space.agreement import Agreement, check_usual, read_agreement
 from repshare.space.fourier import Fourier
 from repshare.table import read_table
 from support.patients import CLASSES, split_patients, write_table
+from support.processes import Process, eventually
 from support.relays import create_task, invite, prepare, repshare, start_relay
 
 HEAD, PATIENTS = split_patients()
@@ -163,6 +164,22 @@ def test_a_hospital_that_does_right_is_not_troubled_and_one_in_cm_is(name):
         assert column in doubt
 
 
+def test_the_first_client_says_at_once_that_it_waits(relay, tmp_path):
+    write_table(tmp_path / "patients.csv", HEAD, SOUTH)
+    (tmp_path / "party.py").write_text(PARTY)
+    create_task(relay.folder, "empty", "--columns", "columns.csv", "--class-names", *CLASSES)
+    (tmp_path / "token").write_text(invite(relay.folder, "south", "--task", "empty"))
+    (tmp_path / "token").chmod(0o600)
+    given = ("--party", "party.py:hospital", "--token-file", "token", "--accept-space", "--rounds", 2)
+    process = Process("join", relay.url, *given, cwd=tmp_path, name="south")
+    try:
+        told = "waiting for another client (everything is saved; Ctrl-C stops)"
+        eventually(lambda: told in process.out.read_text(), "it says what it waits for", 60)
+        assert "round    2" not in process.out.read_text()
+    finally:
+        process.stop()
+
+
 def test_a_table_in_another_order_makes_the_same_release():
     south = pd.DataFrame(PATIENTS["south"], columns=HEAD)
     releases = set()
@@ -207,7 +224,7 @@ def test_parties_with_other_columns_are_told_which():
 
 
 def test_the_operator_sees_the_columns(relay):
-    (task,) = json.loads(prepare("relay", "tasks", "list", "--json", cwd=relay.folder))["tasks"]
+    task, *_ = json.loads(prepare("relay", "tasks", "list", "--json", cwd=relay.folder))["tasks"]
     assert task["columns"][0] == {"name": "radius", "unit": "mm", "least": 0.0, "largest": 40.0}
     assert "of 10 named columns" in prepare("relay", "tasks", "list", cwd=relay.folder)
     told = relay.ask("GET", "/v1/tasks/cells/page", invite(relay.folder, "viewer", "--role", "viewer")).json()
