@@ -37,7 +37,7 @@ services:
 		apt-get update -qq && apt-get install -y -qq chromium; } || { \
 		echo "cannot: install it yourself (apt-get install chromium, dnf install chromium, brew install chromium)"; exit 1; }
 
-pictures: $(INSTALLED) services ## Take the pictures of the relay's page in the documents again
+pictures: $(INSTALLED) services ## Take the picture of the relay's page in the documents again
 	cd tests && ../$(BIN)/python -m pictures ../docs
 
 soak: $(INSTALLED) ## Kill, fuzz and abuse for half an hour, or resume that (SOAK=--restart: start over); lab/notebook/soak.md

@@ -71,7 +71,7 @@ def visible(text: str) -> str:
 EXTRAS = {
     "sklearn": ("sklearn", "scipy"),
     "learn": ("torch", "scipy"),
-    "relay": ("pydantic", "starlette", "uvicorn", "httptools", "prometheus_client", "plotly"),
+    "relay": ("pydantic", "starlette", "uvicorn", "httptools", "prometheus_client"),
     "redis": ("redis",),
     "peer": ("zenoh", "cryptography"),
     "privacy": ("dp_accounting", "scipy"),

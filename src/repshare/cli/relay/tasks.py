@@ -18,7 +18,7 @@ from repshare.sharing.task import describe_fields
 
 def _options() -> Iterator[tuple[str, Any, Any]]:
     """Yield an option for each field of a task that does not come from a client's space."""
-    for name, kind, default, help, _ in describe_fields():
+    for name, kind, default, help in describe_fields():
         if default is ...:
             kind, default, help = kind | None, None, f"{help} A new task needs it."
         if name not in ("space", "format", "description"):
