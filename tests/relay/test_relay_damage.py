@@ -57,7 +57,7 @@ def test_a_damaged_release_refuses_its_owner_and_nobody_else(served, stores):
     for name in ("alice", "carol"):
         assert relay.publish(name, release(2), tokens[name]).status_code == 200
         assert relay.teacher(tokens[name], observations=0).status_code == 200
-    for shown in ("page", "status", "map"):
+    for shown in ("page", "status"):
         answer = relay.ask("GET", f"/v1/tasks/digits/{shown}", tokens["root"])
         assert answer.status_code == 200, shown
     refusals = relay.ask("GET", "/v1/tasks/digits/status", tokens["root"]).json()["refusals"]
@@ -67,14 +67,16 @@ def test_a_damaged_release_refuses_its_owner_and_nobody_else(served, stores):
     assert not [line for line in relay.log() if "traceback" in line]
 
 
-def test_what_the_page_has_of_a_client_may_be_damaged(served, stores):
+def test_a_damaged_report_refuses_the_page_until_the_next_one(served, stores):
     relay, tokens = served
     report = {"round": 1, "test_accuracy": 0.5}
     path = "/v1/tasks/digits/clients/bob/report"
     assert relay.ask("PUT", path, tokens["bob"], json=report).status_code == 200
-    garble(stores("notes"), "report/bob")
-    assert damaged(relay.ask("PUT", path, tokens["bob"], json=report), relay, "report/bob")
+    garble(stores("activity"), "report/bob")
+    assert damaged(relay.ask("GET", "/v1/tasks/digits/page", tokens["root"]), relay, "report/bob")
     assert relay.publish("bob", release(2), tokens["bob"]).status_code == 200
+    assert relay.ask("PUT", path, tokens["bob"], json=report).status_code == 200
+    assert relay.ask("GET", "/v1/tasks/digits/page", tokens["root"]).status_code == 200
 
 
 def test_a_damaged_meeting_refuses_its_group_and_no_other(served, stores):
@@ -120,11 +122,11 @@ def test_a_token_whose_holder_is_damaged_is_never_said_to_have_ended(tmp_path, h
 
 def test_everything_that_is_damaged_is_named_and_a_backup_is_the_cure(served, stores, tmp_path):
     relay, tokens = served
-    eventually(lambda: "traffic" in stores("notes").items(), "notes are there")
+    eventually(lambda: "traffic" in stores("activity").items(), "activity is stored")
     assert repshare("relay", "check", cwd=tmp_path) == ""
     repshare("relay", "backup", "good.db", cwd=tmp_path)
     relay.stop()
-    for kind, key in (("task", "release/bob"), ("task", "row/0/2"), ("notes", "traffic")):
+    for kind, key in (("task", "release/bob"), ("task", "row/0/2"), ("activity", "traffic")):
         garble(stores(kind), key)
     garble(stores("access"), f"token/{tokens['carol'].split('_')[1]}")
     told = repshare("relay", "check", cwd=tmp_path, expect=1)

@@ -5,7 +5,7 @@ import logging
 import math
 import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any, NamedTuple, ParamSpec, TypeVar
@@ -137,35 +137,32 @@ class Service:
             seconds = max(1, math.ceil(wait))
             raise Problem("too-fast", f"try again in {seconds} s", {"Retry-After": str(seconds)})
 
-    async def enter(self, request: Request, *roles: Role, public: bool = False) -> Grant:
-        """Authenticate a request that is about no task, or about one that need not exist: return its grant.
+    async def enter(self, request: Request, *roles: Role, public: bool = False, own: bool = False) -> Grant:
+        """Return the grant of a request's token, if it has one of these roles and is not too fast.
 
-        What is `public` anyone may see who sends no token.
+        `public`: anyone may who sends no token. `own`: only the client in the path may.
         """
         if public and "authorization" not in request.headers:
             request.scope["who"] = ("visitor", request.client.host if request.client else "")
             self.charge(request)
             return VISITOR
-        return (await self._look_up(request, roles))[0]
-
-    async def enter_task(self, request: Request, *roles: Role, public: bool = False, own: bool = False) -> Entry:
-        """Authenticate a request about the task in its path. `own`: only the client in its path may send it."""
-        if public and "authorization" not in request.headers:
-            grant = await self.enter(request, public=True)
-            return Entry(grant, await self.open(request.path_params["task"]))
-        grant, opened = await self._look_up(request, roles, opening=True)
+        grant = await self._authenticate(request)
+        self.charge(request)
+        if roles and grant.role not in roles and not self.options.insecure:
+            raise Problem("forbidden", f"this is for {' and '.join(roles)}; the token's role is {grant.role}")
+        task = request.path_params.get("task")
+        if grant.task is not None and task is not None and grant.task != task:
+            raise Problem("forbidden", f"the token is for the task {grant.task}, not for {task[:80]}")
         if own:
             self.check_client(grant, request.path_params["client"])
-        return Entry(grant, opened)
+        return grant
 
-    async def _look_up(
-        self, request: Request, roles: Sequence[Role], *, opening: bool = False, again: bool = False
-    ) -> tuple[Grant, Any]:
-        """Return the grant of a request's token, if it has such a role and is not too fast; and the task in its path.
+    async def enter_task(self, request: Request, *roles: Role, public: bool = False, own: bool = False) -> Entry:
+        """Do the same for a request about the task in its path, and open that."""
+        grant = await self.enter(request, *roles, public=public, own=own)
+        return Entry(grant, await self.open(request.path_params["task"]))
 
-        A request with a body is looked up twice: before it, as strangers may not send one; and after it, as it may have
-        taken `body_seconds`, in which the token may have ended, and the task been deleted or created anew.
-        """
+    async def _authenticate(self, request: Request) -> Grant:
         if self.options.insecure:
             grant: Grant | None = ANYONE
         else:
@@ -181,14 +178,7 @@ class Service:
         request.scope["who"] = request.path_params.get("client") if self.options.insecure else grant
         if request.scope["query_string"].count(b"&") > MOST_FIELDS:
             raise Problem("invalid", f"more than {MOST_FIELDS} fields in a query")
-        if not again:
-            self.charge(request)
-        if roles and grant.role not in roles and not self.options.insecure:
-            raise Problem("forbidden", f"this is for {' and '.join(roles)}; the token's role is {grant.role}")
-        task = request.path_params.get("task")
-        if grant.task is not None and task is not None and grant.task != task:
-            raise Problem("forbidden", f"the token is for the task {grant.task}, not for {task[:80]}")
-        return grant, await self.open(request.path_params["task"]) if opening else None
+        return grant
 
     def check_client(self, grant: Grant, client: str) -> None:
         """Raise a Problem if the request is not this client's, or cannot be."""
@@ -213,11 +203,14 @@ class Service:
 
     @asynccontextmanager
     async def receive(self, request: Request, opened: OpenTask, most_bytes: int) -> AsyncIterator[bytes]:
-        """Yield a body for this task, counted as taken memory until the end of the block: see `_look_up`."""
+        """Yield a body for this task, counted as taken memory until the end of the block.
+
+        Token and task are looked up again: in the seconds that a body takes, either may have ended.
+        """
         with self._memory.hold(request.scope["who"]) as take:
             body = await read_body(request, min(most_bytes, self.options.max_bytes), self.options.body_seconds, take)
-            _, now = await self._look_up(request, (), opening=True, again=True)
-            if now.entry.identity != opened.entry.identity:
+            await self._authenticate(request)
+            if (await self.open(opened.entry.name)).entry.identity != opened.entry.identity:
                 raise Problem("unknown", f"the task {opened.entry.name} was deleted in the meantime")
             yield body
 
