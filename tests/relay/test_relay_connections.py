@@ -4,7 +4,6 @@ import http.client
 import re
 import signal
 import socket
-import threading
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
