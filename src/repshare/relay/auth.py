@@ -24,12 +24,12 @@ LONGEST = 64
 
 
 def is_name(text: str) -> bool:
-    """Return whether this may name a task."""
+    """Whether this may name a task."""
     return _ALLOWED.match(text) is not None and text.strip(" .") != ""
 
 
 def is_client_name(text: str) -> bool:
-    """Return whether this may name a client: any printable text that can be a part of a path."""
+    """Whether this may name a client: any printable text that can be a part of a path."""
     return 1 <= len(text) <= LONGEST and text.isprintable() and "/" not in text and text.strip(" .") != ""
 
 
@@ -72,7 +72,7 @@ class TokenEntry(NamedTuple):
     grant: Grant
     digest: bytes
     created: float  # seconds since 1970
-    expires: float | None = None  # likewise; None: never
+    expires: float | None = None  # seconds since 1970; None: never
 
 
 class Access:
@@ -156,17 +156,17 @@ class Access:
         self._forget(self.store.transact(work))
 
     def find(self, token: str) -> Grant | None:
-        """Return what this token allows; None of one that is not ours, or not any more."""
+        """The grant of a token; None if it is unknown, revoked or expired."""
         return self.store.read(lambda state: self.find_in(state, token))
 
     def find_in(self, state: Transaction, token: str) -> Grant | None:
-        """Do the same within a transaction of the store."""
+        """The grant of a token, read within a transaction of the store."""
         token_id, secret = split(token)
         entry = self._remember(token_id, *state.get([f"token/{token_id}"]))
         return entry.grant if entry and self._fits(entry, secret) else None
 
     def recall(self, token: str) -> Grant | None:
-        """Return what `find` returned a moment ago, without asking the database; None if it must be asked."""
+        """The grant of a token found at most a second ago; None if the database must be asked."""
         token_id, secret = split(token)
         until, entry = self._remembered.get(token_id, (0.0, None))
         if entry is None or self._clock() > until or not self._fits(entry, secret):
@@ -174,7 +174,7 @@ class Access:
         return entry.grant
 
     def _fits(self, entry: TokenEntry, secret: str) -> bool:
-        """Return whether this is the token's secret, and the token has not expired.
+        """Whether this is the token's secret, and the token has not expired.
 
         By a clock from before it was made, a token that expires is not valid: whether it has expired is not known.
         """
@@ -187,7 +187,7 @@ class Access:
         return sorted((_decode(key[6:], value) for key, value in kept), key=lambda entry: entry.created)
 
     def find_faults(self) -> dict[str, str]:
-        """Return what is damaged, or does not fit together: key -> what is wrong with it."""
+        """The damaged or inconsistent values: key -> reason."""
         return self.store.read(_find_faults)
 
     def _forget(self, ended: Sequence[str]) -> None:
@@ -222,7 +222,7 @@ def _check_roles(state: Transaction, keys: Sequence[str], roles: Sequence[Role])
 
 
 def _find_faults(state: Transaction) -> dict[str, str]:
-    """Return the tokens that cannot be read, and the holders that are not those of a token, or lack one."""
+    """Tokens that cannot be read, and holders without a token or tokens without a holder."""
     holders, tokens = dict[str, str](), dict[str, str]()
 
     def decode(key: str, kept: bytes) -> None:

@@ -43,7 +43,7 @@ LINES_A_SECOND = 20  # of the log for each token, and for all strangers together
 STRANGERS = "strangers"
 ANYONE = Grant("admin", "anyone", None)  # what an insecure relay allows everyone
 LARGE_BYTES = 262_144  # of an answer: those that take more are made apart, so that the others need not wait for them
-VISITOR = Grant("viewer", "visitor", None)  # an anonymous viewer of a public page
+VISITOR = Grant("viewer", "visitor", None)  # anonymous, of a public page
 FRESH_SECONDS = 0.5  # for which any document of the page, or a check of the store, is served
 
 Arguments = ParamSpec("Arguments")
@@ -67,8 +67,8 @@ class Service:
         self.statuses, self.documents, self.health = (
             SharedDocuments(each) for each in (0, FRESH_SECONDS, FRESH_SECONDS)
         )
-        self.unread, self.heads = ConnectionQuota[Any](MEMORY_BYTES), ConnectionQuota[Any](HEADS_BYTES)
-        self.connections = ConnectionQuota[Any](options.connections)
+        self.unread, self.heads = ConnectionQuota(MEMORY_BYTES), ConnectionQuota(HEADS_BYTES)
+        self.connections = ConnectionQuota(options.connections)
         self.metrics = Metrics(lambda: self.versions.waiting)
         self.refusals: dict[str, deque[dict[str, Any]]] = {}  # by task; see `RefusalStatus`
         self._rates, self._memory = RateLimiter(options.rate, 2 * options.rate), MemoryBudget(options.max_bytes)
@@ -84,7 +84,7 @@ class Service:
         return await anyio.to_thread.run_sync(lambda: function(*args, **kwargs))
 
     async def read(self, store: Store, work: Work[Result], size: int = 0) -> Result:
-        """Do something that reads from a store; what takes long, in one transaction with what others want of it.
+        """Read from a store; what takes long, in one transaction with what others read of it.
 
         `size`: bytes of memory that it takes meanwhile.
         """
@@ -102,7 +102,7 @@ class Service:
         return teacher
 
     async def write(self, store: Store, work: Work[Result], size: int = 0) -> Result:
-        """Do something that writes to a store, likewise."""
+        """Do something that writes to a store, in one transaction with what others write to it."""
         return await self._writing.do(store.transact, work, size)
 
     async def run_alone(
@@ -158,7 +158,7 @@ class Service:
         return grant
 
     async def enter_task(self, request: Request, *roles: Role, public: bool = False, own: bool = False) -> Entry:
-        """Do the same for a request about the task in its path, and open that."""
+        """Enter a request about the task in its path, and open the task."""
         grant = await self.enter(request, *roles, public=public, own=own)
         return Entry(grant, await self.open(request.path_params["task"]))
 
@@ -224,7 +224,7 @@ class Service:
         level = logging.ERROR if problem.status >= 500 else logging.WARNING
         told = {"kind": problem.kind, "status": problem.status, "reason": problem.logged[:500], **about}
         self.lines.write(grant or "", f"{grant.role} {grant.name}" if grant else STRANGERS, "refused", level, **told)
-        # Only what those of a known task did in it: a stranger must not be able to push that out.
+        # Of this task's members only: a stranger must not be able to push their refusals out.
         if grant and grant.task in (None, task) and isinstance(task, str) and self.tasks.recall(task):
             kept = self.refusals.setdefault(task, deque(maxlen=REFUSALS_KEPT))
             who, reason = str(client or "")[:80], problem.detail[:500]
@@ -242,7 +242,7 @@ class Service:
 
     @contextmanager
     def waiting(self, request: Request) -> Iterator[None]:
-        """Count this request among those of its token that wait, until the end of the block."""
+        """Count this request as waiting until the end of the block. Raises a Problem if too many of its token do."""
         who = request.scope["who"]
         if self._waits[who] >= MOST_WAITS and not self.options.insecure:
             raise Problem("too-fast", f"{MOST_WAITS} requests with one token wait already", {"Retry-After": "10"})

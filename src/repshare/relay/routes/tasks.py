@@ -68,7 +68,7 @@ def _status(opened: OpenTask, limit: int) -> dict[str, Any]:
 
 
 def _find_own(opened: OpenTask, made: dict[str, Any], client: str) -> list[dict[str, Any]]:
-    """Return what a client is told of itself: also where it is not among those shown."""
+    """A client's own row, also where it is not among those shown."""
     if shown := [row for row in made["shown"] if row["name"] == client]:
         return shown
     member = opened.board.find(client)
