@@ -8,7 +8,7 @@ import pytest
 
 from repshare.errors import ConfigError, StoreError
 from repshare.relay.tasks import Tasks
-from repshare.sharing.task import make_common_task
+from repshare.sharing.task import make_space_task
 from repshare.stores import open_database
 from support.relays import DIGITS, create_task, repshare
 
@@ -28,7 +28,7 @@ def test_a_file_of_another_version_is_refused_in_one_line(tmp_path, format, told
 
 def test_a_task_of_another_version_is_refused_in_one_line():
     database = open_database("memory")
-    Tasks(database).create("digits", make_common_task(3, 4, "here"))
+    Tasks(database).create("digits", make_space_task(3, 4, "here"))
 
     def forget_format(state):
         (kept,) = state.get(["digits"])

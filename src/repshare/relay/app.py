@@ -42,7 +42,7 @@ ENDPOINTS = (
     Endpoint("GET", "/v1/me", tasks.me),
     Endpoint("GET", "/v1/tasks", tasks.list_tasks),
     Endpoint("GET", TASK, tasks.describe),
-    Endpoint("GET", f"{TASK}/status", tasks.status, query=schemas.StatusQuery),
+    Endpoint("GET", f"{TASK}/status", tasks.status),
     Endpoint("POST", f"{TASK}/clients", invitations.invite, {201: JSON}, body=schemas.Invitation),
     Endpoint("DELETE", CLIENT, invitations.revoke),
     Endpoint("PUT", f"{CLIENT}/report", page.report, body=schemas.RoundReport),
