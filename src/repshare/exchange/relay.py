@@ -27,7 +27,7 @@ class Membership(NamedTuple):
     agreed: Task
 
 
-MOST_SHOWN = 1000  # clients in a status: of more, a relay without tokens may leave this one out
+MOST_SHOWN = 100  # clients in a status: of more, a relay without tokens may leave this one out
 
 
 class RelayExchange(Exchange):
@@ -128,14 +128,12 @@ class RelayExchange(Exchange):
 
     def others(self) -> int:
         """Return the number of other clients that have a release at the relay."""
-        status = self.connection.ask("GET", f"{self.task_path()}/status", query={"limit": 0})
+        status = self.connection.ask("GET", f"{self.task_path()}/status")
         return max(0, int(status.value("clients", int)) - 1)
 
     def holds(self) -> bool:
         """Return whether the relay has a release of this client. It has none after an older backup was restored."""
-        limit = MOST_SHOWN if self.identity else 1  # who has a token is shown itself only
-        reply = self.connection.ask("GET", f"{self.task_path()}/status", query={"limit": limit})
-        shown = reply.value("shown", list)
+        shown = self.connection.ask("GET", f"{self.task_path()}/status").value("shown", list)
         return len(shown) == MOST_SHOWN or any(row.get("name") == self._own_name() for row in shown)
 
     def describe(self) -> Membership:

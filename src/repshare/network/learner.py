@@ -268,11 +268,10 @@ class NetworkLearner(Learner):
 
     def describe(self) -> Description:
         """What it shares, and which figures of its rounds it reports."""
-        figures = ("test_accuracy", "train_accuracy", "ce", "kd", "disc", "bound")
+        figures = ("test_accuracy", "train_accuracy")
         model = self.network.model
-        size, parameters = sum(each.nbytes for each in model.state_dict().values()), count_parameters(model)
-        kind = type(model).__name__
-        return Description(self.representation, self.policy.precision or "fp32", figures, kind, parameters, size)
+        name, parameters = type(model).__name__, count_parameters(model)
+        return Description(self.representation, self.policy.precision or "fp32", figures, name, parameters)
 
     def shared_counts(self) -> Integers:
         """The number of samples of each class that count in what is shared (C,)."""

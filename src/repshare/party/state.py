@@ -312,7 +312,7 @@ def reported(client: Client) -> list[str]:
 
 
 def _figures(client: Client) -> list[str]:
-    return ["round", "bytes_up", "bytes_down", *client.learner.describe().figures]
+    return ["round", *client.learner.describe().figures]
 
 
 def _other_facts(client: Client) -> dict[str, Any]:
@@ -321,7 +321,7 @@ def _other_facts(client: Client) -> dict[str, Any]:
     if guard := client.guard:
         mode = f"{guard.mode}, {guard.policy.adjacency}"
         privacy["privacy"] = {"epsilon": guard.told, "delta": guard.delta, "mode": mode}
-    return {**privacy, "model": _name(client), "model_bytes": client.learner.describe().size}
+    return {**privacy, "model": _name(client)}
 
 
 def _describe(client: Client, membership: Membership) -> dict[str, Any]:

@@ -78,7 +78,7 @@ class Tasks:
         return self._registry.transact(work)
 
     def recall(self, name: str) -> OpenTask | None:
-        """Return what `find` returned a moment ago, without asking the database; None if it must be asked."""
+        """The task of this name if it was found at most a second ago; None if the database must be asked."""
         opened = self._open.get(name)
         return opened if opened and self._clock() <= opened.until else None
 
@@ -118,7 +118,7 @@ class Tasks:
         return [entry for entry in found if entry]
 
     def find_faults(self) -> dict[str, str]:
-        """Return what of the registry cannot be read: key -> what is wrong with it."""
+        """The descriptions that cannot be read: key -> reason."""
 
         def decode(name: str, kept: bytes) -> None:
             try:
@@ -129,7 +129,7 @@ class Tasks:
         return self._registry.read(lambda state: find_faults(state, decode))
 
     def delete(self, name: str) -> None:
-        """Delete a task with all that was published in it, and end its tokens. Cut off, it can be done again."""
+        """Delete a task, its releases and its tokens. Safe to repeat after an interruption."""
         opened = self.get(name)
         self._deleted.transact(lambda state: state.set({opened.entry.identity: name.encode()}))
         Access(self._database).revoke_all(name)

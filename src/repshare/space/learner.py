@@ -252,8 +252,8 @@ class SpaceLearner(Learner):
         self.model.load_state(state["dual"])
 
     def describe(self) -> Description:
-        """What it shares. With a budget, other figures than of traffic are not covered by it."""
-        figures = ("test_accuracy", "train_accuracy", "ce", "held_out", "held_out_alone", "in_use", "gap")
+        """What it shares. A budget does not cover figures, so that with one there are none."""
+        figures = ("test_accuracy", "train_accuracy", "held_out", "held_out_alone", "in_use", "gap")
         linear = self.model.linear()
         return Description(
             self.representation,
@@ -261,7 +261,6 @@ class SpaceLearner(Learner):
             () if self.guard is not None else figures,
             f"the space {self.agreement.space.name}",
             sum(each.size for each in linear),
-            sum(each.nbytes for each in linear),
         )
 
     def compare_held_out(self) -> tuple[float | None, float | None]:
