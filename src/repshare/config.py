@@ -104,7 +104,7 @@ class Policy:
     """Draw the noise from the seed, to be reproducible. Such noise gives no privacy; releases are marked."""
     noise_shares: int = 1
     """CS, --group: number of members whose noise together is enough for ε. Each adds that fraction of it.
-    It is at most the number that must stay in a sum, less those that may collude. Default: each adds all of it."""
+    It is at most the number that must take part in a sum, less those that may collude. Default: each adds all of it."""
     common_only: bool = False
     """CS, loss discriminant: use the common classifier as it is, without a correction by the client's own samples."""
 

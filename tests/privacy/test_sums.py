@@ -371,8 +371,8 @@ def test_a_release_that_has_not_left_is_kept_and_one_that_has_is_spent():
 
 def test_who_may_drop_out_and_who_may_collude_is_told():
     policy = Policy(epsilon=1.0, noise_shares=5)
-    assert "at most 3 of 10 members drop out of a sum, and at most 2 collude" in check_shares(policy, 10, 7)
-    with pytest.raises(ConfigError, match="may end with 4 members"):
+    assert "at most 3 of 10 members are missing from a sum, and at most 2 collude" in check_shares(policy, 10, 7)
+    with pytest.raises(ConfigError, match="may have 4 members"):
         check_shares(policy, 6, 4)
 
 

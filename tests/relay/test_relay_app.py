@@ -311,7 +311,7 @@ def test_tasks_are_created_listed_described_and_deleted_by_an_admin(relay):
 def test_what_is_said_in_a_meeting_is_no_longer_than_it_need_be(relay):
     path = "/v1/tasks/digits/meetings/1/{}/clients/alice?members=alice&members=nobody&patience=0"
     few, vector = 2 * 2048, 8 * 10 * (8 + 3)
-    for step, longest in enumerate([few, few, few + vector, few, few]):
+    for step, longest in enumerate([few, few + vector]):
         long = relay.ask("PUT", path.format(step), relay.tokens["alice"], content=bytes(longest + 1))
         check_problem(long, 413, f"at most {longest:,}")
         said = relay.ask("PUT", path.format(step), relay.tokens["alice"], content=bytes(longest))

@@ -71,9 +71,9 @@ def test_after_a_loss_the_rest_wait_for_nobody_and_begin_from_the_total_that_all
     relay.gather(*INVITED)
     relay.meet(*INVITED)
     relay.gather(*INVITED, base="aa")
-    relay.meet(*INVITED, steps=2)
+    relay.meet(*INVITED, steps=1)
     for name in INVITED[:3]:
-        relay.meetings.put(INVITED, 2, 2, name, b"", 60.0)
+        relay.meetings.put(INVITED, 2, 1, name, b"", 60.0)
     relay.now += 61  # dave is late
     found = relay.gather(*INVITED[:3], base="aa")["bob"]
     assert (set(found.members), found.base, found.newcomers) == (set(INVITED[:3]), "aa", [])

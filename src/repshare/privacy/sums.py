@@ -114,8 +114,8 @@ def check_shares(policy: Policy, members: int, threshold: int) -> str:
     """The conditions under which ε holds if members of a group share the noise. Raises ConfigError if it cannot."""
     if policy.noise_shares > threshold:
         raise ConfigError(
-            f"noise_shares is {policy.noise_shares}, but a sum of the group may end with {threshold} members, whose "
+            f"noise_shares is {policy.noise_shares}, but a sum of the group may have {threshold} members, whose "
             "noise would not be enough"
         )
     stay, collude = members - threshold, threshold - policy.noise_shares
-    return f"ε holds if at most {stay} of {members} members drop out of a sum, and at most {collude} collude"
+    return f"ε holds if at most {stay} of {members} members are missing from a sum, and at most {collude} collude"

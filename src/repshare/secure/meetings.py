@@ -14,7 +14,7 @@ from typing import Any, TypedDict
 from repshare.errors import Refused
 from repshare.stores import MemoryStore, Store, Transaction, decoded, find_faults
 
-STEPS = 5
+STEPS = 2
 MOST_MEMBERS = 100
 MOST_GROUPS = 100  # of a task; one that has not met for a while makes room
 MOST_OPENED = 10  # of those, by one client: members may be names that no client has

@@ -113,7 +113,7 @@ class Roll:
         if roll["members"]:
             steps, stayed = self.meetings.progress(state, list(roll["members"]))
             awaited = set(stayed)
-            if steps == STEPS and not roll["base"]:
+            if steps == STEPS and stayed == sorted(roll["members"]) and not roll["base"]:
                 roll["behind"] = sorted(roll["members"])
         ready = self._able(roll)
         if len(ready) < self.fewest:

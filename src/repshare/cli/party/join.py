@@ -58,7 +58,7 @@ class SecureSumOptions:
     signing_key: Path | None = None
     """This client's key, made by `repshare keys new`, by which the group knows it."""
     threshold: int = 0
-    """Number of members that must stay until the end of a sum, the same for all members.
+    """Number of members that must take part in a sum, the same for all members.
     With fewer than all, the totals with and without a member reveal something about it.
     Default: more than two thirds."""
     step_patience: float = 60.0
@@ -222,7 +222,7 @@ def _gather(relay: "RelayExchange", state: "State", secure: SecureSumOptions, co
 
     task, policy = state.membership.agreed, state.client.policy
     if secure.threshold:
-        raise ConfigError("in the task's group all who meet must stay until the end of a sum: leave --threshold out")
+        raise ConfigError("in the task's group all who meet take part in a sum: leave --threshold out")
     if policy.noise_shares > 1:
         say(console, check_shares(policy, task.group_members, task.group_members))
     return GatheredExchange(
