@@ -14,7 +14,6 @@ CommonLoss = Literal["squared", "discriminant"]
 Aggregation = Literal["mean", "median", "trimmed", "geometric"]
 Compute = Literal["fp32", "bf16", "auto"]
 Precision = Literal["fp32", "fp16", "int8"]
-Level = float | Literal["public", "never"]  # a sample's own privacy budget: ε, none needed, or nothing of it leaves
 
 
 FEWEST = 3  # samples in an average that leaves: of two, whoever has one knows the other
@@ -99,7 +98,7 @@ class Policy:
     adjacency: Literal["replace", "add-remove"] = "replace"
     """Which change of the data ε hides.
     replace: one sample is replaced by another of its class; the number of samples is public.
-    add-remove: one sample is added or removed; counts get noise, too, and each sample is charged by its own length."""
+    add-remove: one sample is added or removed; in a common space with the loss discriminant only."""
     seeded_noise: bool = False
     """Draw the noise from the seed, to be reproducible. Such noise gives no privacy; releases are marked."""
     noise_shares: int = 1

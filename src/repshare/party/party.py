@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from repshare.client import Client
-from repshare.config import Level, Policy
+from repshare.config import Policy
 from repshare.errors import ConfigError
 from repshare.exchange.relay import Membership
 from repshare.imports import find_function, in_one_line, is_reference
@@ -32,8 +32,6 @@ class Party:
     """How it learns and what it shares."""
     head: str | None = None
     """The name of the model's last linear layer, where it cannot be found by what it computes."""
-    levels: Sequence[Level] | None = None
-    """Each sample's own privacy budget: "public", "never", or its ε. Needs a policy with epsilon and add-remove."""
     class_names: Sequence[str] = ()
     """The names of its classes, in the order of its labels. A task that states others is refused."""
     space: Agreement | None = None

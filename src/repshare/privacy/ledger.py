@@ -50,6 +50,10 @@ class Ledger:
             sync_folder(path.parent)
         if lines and lines[0].get("mode") == END_TO_END:
             raise ConfigError(f"{path} is of a model trained with DP-SGD: c528c6c is the last commit that continues it")
+        if any("costs" in line for line in lines):
+            raise ConfigError(
+                f"{path} is of samples with budgets of their own: 15ddcbb is the last commit that continues it"
+            )
         if lines and lines[0] != described:
             raise ConfigError(
                 f"{path} is about other samples, another adjacency or mode ({_differences(lines[0], described)}): "
