@@ -11,7 +11,7 @@ from repshare.errors import ConfigError
 from repshare.fields import check_fits, check_not_negative, check_one_of, check_positive, check_whole
 
 CommonLoss = Literal["squared", "discriminant"]
-Aggregation = Literal["mean", "median", "trimmed", "geometric"]
+Aggregation = Literal["mean", "median"]
 Compute = Literal["fp32", "bf16", "auto"]
 Precision = Literal["fp32", "fp16", "int8"]
 

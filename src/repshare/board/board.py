@@ -10,15 +10,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from repshare.board import outliers
 from repshare.board.checking import Survey
 from repshare.board.robust import RobustMeans, read_means
 from repshare.board.server import Server
-from repshare.board.state import BoardMember, BoardState, Cache, release_key, row_key
+from repshare.board.state import BoardMember, BoardState, release_key, row_key
 from repshare.board.teaching import draw, make_teacher, make_teacher_of_peers
-from repshare.board.upgrade import upgrade
 from repshare.errors import Damaged, Outdated, Refused
 from repshare.sharing import wire
 from repshare.sharing.representations import Floats, Representations, Teacher, Wants, stack
@@ -59,7 +58,6 @@ class Board(Server):
         clock: Callable[[], float] | None = None,
         *,
         key: bytes = b"",
-        cache: Cache | None = None,
     ) -> None:
         """Create a board.
 
@@ -70,13 +68,11 @@ class Board(Server):
             key: A secret of the board's keeper, so that clients cannot predict what is drawn. Without one, as in
                 simulations, what is drawn follows from seeds and versions alone, and no other board may change the
                 store.
-            cache: What the process remembers of its boards with keys. Default: of this one alone.
         """
         self.task, self.clock, self.key = task, clock or time.time, key
         self.store = store or MemoryStore()
-        self._cache = cache or Cache()
-        self._look = partial(BoardState, task, cache=self._cache, stamped=bool(key))
-        self._open = partial(self._look, totals=True, releases=True)  # to change it
+        self._open = partial(BoardState, task, totals=True, releases=True)  # to change it
+        self._last: tuple[tuple[Any, ...], bytes] = (), b""  # the last answer without observations, and what it was for
         self._robust = RobustMeans(task, self.store, repeatable=not key)
         self._unseen = 0  # clients that `expire` has not looked at; 0: it begins anew
 
@@ -129,7 +125,7 @@ class Board(Server):
 
     def answer_in(self, state: Transaction, client: str, wants: Wants) -> tuple[int, bytes]:
         """Do the same within a transaction. Robust means over everyone are read in others: ask `answer` for these."""
-        there = self._look(state, [client])
+        there = BoardState(self.task, state, [client])
         if wants.peers is not None:
             self.task.check_peers(client, wants.peers)
             return there.version, self._encode(make_teacher_of_peers(there, client, wants, self.key), wants)
@@ -137,10 +133,11 @@ class Board(Server):
             raise ValueError("robust means over everyone are read in transactions of their own")
         if drawn := draw(there, client, wants, self.key):
             return there.version, self._encode(make_teacher(there, client, wants, drawn), wants)
-        # Without observations it is the same for many clients.
-        key = tuple(there.slots[client].classes), wants.precision
-        made = there.cached(key) or there.cache(key, self._encode(make_teacher(there, client, wants), wants))
-        return there.version, made
+        # Without observations it is the same for many clients. With a key, others may change the store.
+        asked = there.version, there.slots[client].classes, wants.precision
+        if self.key or asked != self._last[0]:
+            self._last = asked, self._encode(make_teacher(there, client, wants), wants)
+        return there.version, self._last[1]
 
     def _teach(self, state: Transaction, client: str, wants: Wants) -> tuple[int, Teacher]:
         """Return the board's version, and a teacher over everyone whose means are not robust yet."""
@@ -224,11 +221,10 @@ class Board(Server):
         return wire.encode_items(self.store.items())
 
     def load(self, saved: bytes) -> None:
-        """Restore what `save` returned, also in an earlier version."""
+        """Restore what `save` returned."""
         items = wire.decode_items(saved)
         self.store.transact(lambda state: state.set(items))
-        upgrade(self.task, self.store)
-        self._cache.clear()
+        self._last = (), b""
         self._robust.forget()
 
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from repshare.board.aggregation import aggregate
 from repshare.board.state import BoardState, Place, decode_rows, read_releases, row_key
 from repshare.sharing.fixed_point import Totals
 from repshare.sharing.representations import Teacher, Wants, stack
@@ -54,7 +53,7 @@ def make_teacher_of_peers(there: BoardState, client: str, wants: Wants, key: byt
     means = totals.means(taught)
     if task.aggregation != "mean":
         each = [np.concatenate([r.means.of(label).vectors for r in releases]) for label in taught]
-        centres = [aggregate(vectors, task.aggregation) for vectors in each]
+        centres = [np.median(vectors.astype(np.float64), axis=0) for vectors in each]
         means = stack(list(zip(centres, taught, means.counts.tolist(), strict=True)), task.columns)
     return Teacher(means, stack(drawn, task.columns))
 

@@ -12,7 +12,7 @@ from repshare.exchange.exchange import Exchange
 from repshare.exchange.http import PATIENCE_SECONDS, REPLY_LIMIT, TIMEOUT_SECONDS, Connection, Reply
 from repshare.sharing import wire
 from repshare.sharing.representations import Wants
-from repshare.sharing.task import Task, read_task
+from repshare.sharing.task import Task
 
 LONGEST_NAME = 64  # characters, all printable: it becomes part of a path and goes to the terminal
 BYTES = "application/octet-stream"
@@ -197,6 +197,6 @@ def _agreed(reply: Reply) -> Task:
         if not missing and not (field.default is None and said.get(field.name) is None):
             values[field.name] = reply.value(field.name, type(EXAMPLE[field.name]))
     try:
-        return read_task(values)
+        return Task(**values)
     except ConfigError as error:
         raise Malformed(f"the relay's task is not valid: {error}") from error

@@ -15,12 +15,10 @@ from typing import Any, NamedTuple
 
 from repshare.board import Board
 from repshare.board.robust import LONGEST
-from repshare.board.state import Cache, slots_key
-from repshare.board.upgrade import upgrade
 from repshare.errors import ConfigError, Damaged, Refused
 from repshare.relay.auth import Access, check_name
 from repshare.secure import Meetings
-from repshare.sharing.task import Task, check_class_names, read_task, usual_norm_bound
+from repshare.sharing.task import Task, check_class_names, usual_norm_bound
 from repshare.stores import Database, Store, Transaction, decoded, find_faults
 
 COPY = "copy/"  # how keys begin that earlier versions wrote, too
@@ -60,7 +58,6 @@ class Tasks:
         self._database, self._clock = database, clock
         self._registry, self._deleted = database.store("tasks"), database.store("deleted")
         self._open: dict[str, OpenTask] = {}
-        self._cache = Cache()
 
     def create(self, name: str, task: Task) -> bool:
         """Create a task; False if there is one with the same values already. Raises Refused if with others."""
@@ -95,11 +92,9 @@ class Tasks:
         if entry is None:
             return None
         if opened is None:
-            self._store(entry).read(lambda state: _check_not_joined(name, state))
-            upgrade(entry.task, self._store(entry))
             opened = self._open[name] = OpenTask(
                 entry,
-                Board(entry.task, self._store(entry), key=entry.secret.encode(), cache=self._cache),
+                Board(entry.task, self._store(entry), key=entry.secret.encode()),
                 Meetings(self._meetings(entry)),
                 self._notes(entry),
                 0.0,
@@ -189,16 +184,6 @@ def _check_new(task: Task) -> None:
         check_class_names(map(str, told.get("class_names") or () if isinstance(told, dict) else ()))
 
 
-def _check_not_joined(name: str, state: Transaction) -> None:
-    """Raise ConfigError if a release in this task is another relay's total, as earlier versions accepted."""
-    (kept,) = state.get(["relays"])
-    if any(state.get([slots_key(client) for client in json.loads(kept or b"{}")])):
-        raise ConfigError(
-            f"the task {name} is joined to another relay, which commit 055caf8 was the last to support: there, "
-            "repshare relay uplink --leave, or withdraw the other relay's total"
-        )
-
-
 def _new(name: str, task: Task) -> TaskEntry:
     return TaskEntry(name, task, secrets.token_hex(8), time.time(), secrets.token_hex(16))
 
@@ -228,6 +213,6 @@ def _decode(name: str, kept: bytes) -> TaskEntry:
 
     described, identity, created, secret = decoded(name, read)
     try:
-        return TaskEntry(name, read_task(described), identity, created, secret)
+        return TaskEntry(name, Task(**described), identity, created, secret)
     except TypeError as error:  # a field that this version does not know
         raise ConfigError(f"task {name} was created by another version of repshare: {error}") from error

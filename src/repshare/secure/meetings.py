@@ -191,5 +191,5 @@ def read(state: Transaction, key: str) -> Any:
 
 
 def _decode(key: str, kept: bytes) -> None:
-    if key != "time" and key.count("/") < 3:  # of earlier versions; and GROUP/NUMBER/STEP/NAME: a message
+    if key.count("/") < 3:  # GROUP/NUMBER/STEP/NAME is a message
         json.loads(kept)

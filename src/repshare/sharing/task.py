@@ -41,8 +41,7 @@ class Task:
     weighted: bool = True
     """A client's class mean counts by its number of samples. If false (--no-weighted), all clients count the same."""
     aggregation: Aggregation = "mean"
-    """How the class means of clients are combined. median, trimmed and geometric tolerate a few dishonest clients.
-    median: of each coordinate. trimmed: mean without the largest and smallest fifth. geometric: geometric median."""
+    """How the class means of clients are combined. median, of each number: bears fewer than half dishonest clients."""
     max_age: float | None = field(default=None, metadata={"gt": 0})
     """Seconds after which a release is deleted if none came again, counted while a relay runs. Default: never."""
     space: str | None = None
@@ -65,7 +64,10 @@ class Task:
         check_least(self, **{each.name: each.metadata["ge"] for each in fields(self) if "ge" in each.metadata})
         check_positive(self, *(each.name for each in fields(self) if "gt" in each.metadata))
         if self.aggregation not in (known := get_args(Aggregation)):
-            raise ConfigError(f"aggregation must be one of {', '.join(known)}, not {self.aggregation!r}")
+            raise ConfigError(
+                f"aggregation must be {' or '.join(known)}, not {self.aggregation!r} (15ddcbb is the last commit with "
+                "trimmed and geometric)"
+            )
         if len(self.description or "") > MOST_DESCRIPTION:
             raise ConfigError(
                 f"a description of {len(self.description or ''):,} characters; at most {MOST_DESCRIPTION:,}"
@@ -74,7 +76,8 @@ class Task:
         if (self.space is None) != (self.format == "features"):
             where = "each client's own space" if self.space is None else "a common space"
             raise ConfigError(
-                f"in {where}, format cannot be {self.format}: parts and sums need a space, and a space needs them"
+                f"in {where}, format cannot be {self.format}: parts and sums need a space, and a space needs them "
+                "(15ddcbb is the last commit that reads a format in the name of a space)"
             )
 
     @cached_property
@@ -225,18 +228,3 @@ def make_common_task(
     """Return the task of a common classifier with this many classes, in a space of this dimension."""
     bound = usual_norm_bound(dimension, format)
     return Task(classes, dimension, norm_bound=bound, space=space, format=format, description=description)
-
-
-def read_task(described: Mapping[str, Any]) -> Task:
-    """Return a task from its fields, as they are stored or sent.
-
-    Up to commit 8faeaca, a task in a common space told its rows and columns instead of classes and dimension, and its
-    format by the name of the space.
-    """
-    values = dict(described)
-    if values.get("space") is not None and "format" not in values:
-        values["format"] = "sums" if "discriminant" in str(values["space"]).split("-") else "parts"
-        layout = FORMATS[values["format"]]
-        values["classes"] -= layout.rows(0)
-        values["dimension"] -= layout.columns(0)
-    return Task(**values)

@@ -8,7 +8,6 @@ A store is one Redis hash.
 #       the store's version: v, a number, and random letters. A Redis that lost its last changes counts the same numbers
         again, and readers must notice
 .KEY    a value
-~KEY    its checksum, as earlier versions kept one; it goes with the value
 """
 
 import hashlib
@@ -51,9 +50,8 @@ redis.call('HSET', KEYS[1], '#', string.format('v%.0f', number) .. ARGV[2])
 local last = 4 + 2 * tonumber(ARGV[4])
 for i = 5, last, 2 do
   redis.call('HSET', KEYS[1], '.' .. ARGV[i], ARGV[i + 1])
-  redis.call('HDEL', KEYS[1], '~' .. ARGV[i])
 end
-for i = last + 1, #ARGV do redis.call('HDEL', KEYS[1], '.' .. ARGV[i], '~' .. ARGV[i]) end
+for i = last + 1, #ARGV do redis.call('HDEL', KEYS[1], '.' .. ARGV[i]) end
 return 1
 """
 

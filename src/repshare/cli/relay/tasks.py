@@ -66,7 +66,7 @@ def create(name: str, /, storage: DatabaseOptions, values: TaskValues, common: A
 
     repshare relay tasks create mnist --classes 10 --dimension 84
 
-    repshare relay tasks create wards --classes 4 --dimension 128 --aggregation trimmed --minimum-count 20
+    repshare relay tasks create wards --classes 4 --dimension 128 --aggregation median --minimum-count 20
 
     repshare relay tasks create scans --input-shape 1 28 28 --input-range 0 255 --class-names healthy ill
 

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from repshare.board import Board, Wants
-from repshare.board.state import Cache
 from repshare.errors import StoreError
 from repshare.sharing import wire
 from repshare.sharing.representations import Release, nothing, stack
@@ -20,8 +19,8 @@ def body(value, round=1, *, observed=False):
     return wire.encode_release(Release(round, rows, rows if observed else nothing(2)))
 
 
-def board(store, **more):
-    return Board(TASK, store, key=b"secret", **more)
+def board(store):
+    return Board(TASK, store, key=b"secret")
 
 
 def from_the_store(store, client="nobody"):
@@ -100,23 +99,3 @@ def test_a_board_without_a_key_keeps_the_same_bytes_every_time():
     for each in boards:
         each.accept("a", body(1))
     assert boards[0].save() == boards[1].save()
-
-
-def test_two_boards_of_one_version_do_not_get_each_others_answers():
-    shared = Cache()
-    boards = [board(MemoryStore(), cache=shared) for _ in range(2)]
-    for number, each in enumerate(boards):
-        each.accept("a", body(number))
-    assert [each.teach("nobody", WANTS) for each in boards] == [from_the_store(each.store) for each in boards]
-    assert boards[0].teach("nobody", WANTS) is boards[0].teach("other", WANTS) != boards[1].teach("nobody", WANTS)
-
-
-def test_a_cache_is_bounded_and_forgets_what_was_used_longest_ago():
-    cache = Cache(30)
-    for key in "abc":
-        assert cache.put(key, key.encode() * 10) == key.encode() * 10
-    cache.get("a")
-    cache.put("d", b"d" * 10)
-    assert [cache.get(key) is None for key in "abcd"] == [False, True, False, False]
-    cache.put("d", b"longer" * 10)  # than all there is room for
-    assert [cache.get(key) for key in "abcd"] == [None] * 4
