@@ -14,7 +14,7 @@ from repshare.config import Aggregation
 from repshare.errors import ConfigError, Refused
 from repshare.fields import check_least, check_positive, field_helps
 from repshare.sharing import fixed_point, wire
-from repshare.sharing.formats import FORMATS, USUAL_LENGTHS, FeatureFormat, FormatName
+from repshare.sharing.formats import FORMATS, USUAL_LENGTHS, Format, FormatName
 from repshare.sharing.representations import Release, Representations
 
 MOST_ROUNDS = 2**31 - 1
@@ -81,19 +81,19 @@ class Task:
             )
 
     @cached_property
-    def layout(self) -> FeatureFormat:
+    def layout(self) -> Format:
         """The format of the task's releases."""
         return FORMATS[self.format]
 
     @cached_property
     def rows(self) -> int:
         """The number of class means in a release."""
-        return self.layout.rows(self.classes)
+        return self.classes + self.layout.rows_beside
 
     @cached_property
     def columns(self) -> int:
         """The number of numbers in a row of a release."""
-        return self.layout.columns(self.dimension)
+        return self.dimension + self.layout.columns_beside
 
     @cached_property
     def longest_release(self) -> int:
