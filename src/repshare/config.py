@@ -58,7 +58,7 @@ class Policy:
     """Share even if the model has no hidden layer, so that averages of the data itself leave this machine."""
     peers: tuple[str, ...] | None = None
     """Names of the clients to learn from ("client 1", "client 2" … in a simulation). Default: all.
-    At a relay this needs a task that was created with --named-peers."""
+    A relay hands out nothing by name."""
     precision: Precision = "fp32"
     """Number format of what a client shares (RS and FD only)."""
     common_precision: Literal["fp32", "fp16"] = "fp16"

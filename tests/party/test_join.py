@@ -401,7 +401,7 @@ def test_joining_from_the_command_line(folder, relay, capsys, party):
     made = "LeNet5(), (torch.zeros(4, 1, 8, 8), torch.arange(4))"
     choosy = party(f"return Party({made}, policy=Policy(peers=('alice',)))")
     said = run(capsys, "join", relay.url, "--party", choosy, "--token-file", "bob.token", "--rounds", 1, expect=2).err
-    assert "the task digits hands out nothing by name: leave peers out" in said
+    assert "a relay hands out nothing by name: leave peers out" in said
     assert not Path("repshare-digits-bob").exists()
 
     Path("alice.token").write_text("rs_0_wrong\n")

@@ -15,7 +15,7 @@ from repshare.privacy import accounting, mechanism
 from repshare.privacy.accounting import Charge
 from repshare.privacy.guard import Guard
 from repshare.privacy.ledger import Ledger, read_ledger
-from repshare.privacy.mechanism import Source
+from repshare.privacy.mechanism import Randomness
 from repshare.sharing import wire
 from repshare.sharing.representations import make_release
 from soak.ledgers import kill_spenders
@@ -104,7 +104,7 @@ def test_noise_lasts_for_the_planned_releases_and_no_longer(epsilon, size):
 def test_noise_on_nothing_has_the_deviation_that_was_asked_for(seeded):
     # A sum of n squares of N(0, σ²) over σ² is χ² with n degrees: ±6 of its deviations is once in 10⁹.
     count, deviation = 200_000, 3.5
-    noise = mechanism.noisy_sum(np.zeros((5, count), np.int64), 2.0, deviation, Source(seeded))
+    noise = mechanism.noisy_sum(np.zeros((5, count), np.int64), 2.0, deviation, Randomness(seeded))
     assert abs((noise**2).mean() / deviation**2 - 1) < 6 * math.sqrt(2 / count)
     assert abs(noise.mean()) < 6 * deviation / math.sqrt(count)
     assert abs((np.abs(noise) > 2 * deviation).mean() - 0.0455) < 6 * math.sqrt(0.0455 / count)
@@ -155,7 +155,7 @@ def test_a_release_without_noise_has_the_bytes_it_always_had_and_made_up_noise_i
 
 
 def test_samples_are_drawn_evenly():
-    source, drawn = Source(np.random.default_rng(0)), Counter()
+    source, drawn = Randomness(np.random.default_rng(0)), Counter()
     for _ in range(4000):
         drawn.update(source.choose(np.arange(5), 2).tolist())
     assert all(abs(drawn[i] - 1600) < 6 * math.sqrt(4000 * 0.24) for i in range(5))

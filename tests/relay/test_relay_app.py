@@ -20,7 +20,7 @@ from support.relays import create_task, invite, release, repshare, start_open_re
 VALUES = {
     "classes": 10, "dimension": 8, "norm_bound": 4 * 8**0.5, "minimum_count": 2, "weighted": True,
     "aggregation": "mean", "max_age": None, "space": None, "format": "features",
-    "description": None, "named_peers": 0, "group_members": 0, "class_members": 3,
+    "description": None, "group_members": 0, "class_members": 3,
 }  # fmt: skip
 
 
@@ -219,7 +219,6 @@ def test_an_unchanged_teacher_costs_304(relay):
     again = relay.teacher(relay.tokens["bob"], observations=1, seed=1, headers=etag)
     assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", first.headers["etag"])
     assert relay.teacher(relay.tokens["bob"], observations=1, seed=2, headers=etag).status_code == 200
-    assert relay.teacher(relay.tokens["bob"], observations=1, seed=1, peers="bob", headers=etag).status_code == 200
     assert relay.teacher(relay.tokens["carol"], observations=1, seed=1, headers=etag).status_code == 200
     relay.publish("alice", release(round=11), relay.tokens["alice"])
     assert relay.teacher(relay.tokens["bob"], observations=1, seed=1, headers=etag).status_code == 200
@@ -233,9 +232,6 @@ def test_a_teacher_is_drawn_as_asked(relay):
         return decode_teacher(relay.teacher(relay.tokens["bob"], **query).content)
 
     assert {0, 1, 2} <= set(ask().means.labels.tolist())
-    assert ask(peers="bob").means.labels.tolist() == []  # nobody learns from itself
-    for others in ("carol", ["bob", "carol"], "nobody", ""):
-        check_problem(relay.teacher(relay.tokens["bob"], peers=others), 403, "hands out nothing by name")
     assert ask(observations=0).observations.labels.tolist() == []
     assert relay.teacher(relay.tokens["bob"], seed=4).content == relay.teacher(relay.tokens["bob"], seed=4).content
     own = relay.teacher(relay.tokens["bob"], client="bob")
@@ -332,8 +328,6 @@ def test_what_is_said_in_a_meeting_is_no_longer_than_it_need_be(relay):
         ("x", b'{"classes": 10, "dimension": 8, "aggregation": "mode"}', 422, "aggregation"),
         ("x", b'{"classes": 10000, "dimension": 10000}', 422, "too much"),
         ("x", b'{"classes": 2, "dimension": 20000, "aggregation": "median"}', 422, "at most 4,096 for median"),
-        ("x", b'{"classes": 10, "dimension": 8, "named_peers": 2}', 422, "0 or at least 3, not 2"),
-        ("x", b'{"classes": 10, "dimension": 8, "named_peers": -1}', 422, "named_peers"),
         ("x", b" " * 200_001, 413, "at most 200,000"),
         ("..", b'{"classes": 10, "dimension": 8}', 404, ""),  # a path of its own
         ("a:b", b'{"classes": 10, "dimension": 8}', 422, "cannot name a task"),

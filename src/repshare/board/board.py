@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from repshare.board import outliers
-from repshare.board.checking import Survey
+from repshare.board.checking import BoardCheck
 from repshare.board.robust import RobustMeans, read_means
 from repshare.board.server import Server
 from repshare.board.state import BoardMember, BoardState, release_key, row_key
@@ -65,9 +65,9 @@ class Board(Server):
             task: What the clients agree on.
             store: Where the state is kept. Default: in memory.
             clock: Dates releases, in seconds since 1970. Default: the wall clock.
-            key: A secret of the board's keeper, so that clients cannot predict what is drawn. Without one, as in
-                simulations, what is drawn follows from seeds and versions alone, and no other board may change the
-                store.
+            key: A secret of the board's keeper, so that clients cannot predict what is drawn, nor ask for each other
+                by name. Without one, as in simulations, what is drawn follows from seeds and versions alone, and no
+                other board may change the store.
         """
         self.task, self.clock, self.key = task, clock or time.time, key
         self.store = store or MemoryStore()
@@ -77,14 +77,14 @@ class Board(Server):
         self._unseen = 0  # clients that `expire` has not looked at; 0: it begins anew
 
     def accept(self, client: str, body: bytes) -> int:
-        """Make this release the client's current one, and return the board's version.
+        """Make this release the client's current one; return the board's version.
 
         Repeating it only renews its age; a refused one changes nothing.
         """
         return self.store.transact(lambda state: self.accept_in(state, client, body))
 
     def accept_in(self, state: Transaction, client: str, body: bytes) -> int:
-        """Do the same within a transaction."""
+        """Accept a release within a transaction."""
         if not isinstance(client, str) or not client or "\n" in client:
             raise Refused(f"{client!r} is not a client's name: it must be one line and not empty")
         release = wire.decode_release(body)
@@ -116,7 +116,7 @@ class Board(Server):
         return self.answer(client, wants)[1]
 
     def answer(self, client: str, wants: Wants) -> tuple[int, bytes]:
-        """Return the same, and the version of the board that it was made of."""
+        """A teacher as `teach` makes it, after the version of the board that it was made of."""
         if self.task.aggregation == "mean" or wants.peers is not None:
             return self.store.read(lambda state: self.answer_in(state, client, wants))
         version, teacher = self.store.read(lambda state: self._teach(state, client, wants))
@@ -124,10 +124,11 @@ class Board(Server):
         return version, self._encode(teacher._replace(means=_in_place(teacher.means, found)), wants)
 
     def answer_in(self, state: Transaction, client: str, wants: Wants) -> tuple[int, bytes]:
-        """Do the same within a transaction. Robust means over everyone are read in others: ask `answer` for these."""
+        """Answer within a transaction. Medians over all clients need several: ask `answer`."""
         there = BoardState(self.task, state, [client])
         if wants.peers is not None:
-            self.task.check_peers(client, wants.peers)
+            if self.key:
+                raise Refused("a relay hands out nothing by name: leave peers out of the policy")
             return there.version, self._encode(make_teacher_of_peers(there, client, wants, self.key), wants)
         if self.task.aggregation != "mean":
             raise ValueError("robust means over everyone are read in transactions of their own")
@@ -200,16 +201,16 @@ class Board(Server):
         return BoardStatus(version, count, members, [scores.get(member.name) for member in members])
 
     def first_members(self, limit: int) -> list[BoardMember]:
-        """Return what the board knows of up to `limit` clients."""
+        """Up to `limit` of the board's clients."""
         return self.store.read(lambda state: BoardState(self.task, state).first_members(limit))
 
     def find(self, client: str) -> BoardMember | None:
-        """Return what the board knows of this client; None if it has published nothing."""
+        """This client as the board knows it; None if it has published nothing."""
         return self.store.read(lambda state: BoardState(self.task, state, [client]).member(client))
 
     def find_faults(self) -> dict[str, str]:
-        """Return what is damaged, or does not fit together: key -> what is wrong with it."""
-        return self.store.read(lambda state: Survey(self.task, state)).faults
+        """Values that are damaged or do not fit together: key -> fault."""
+        return self.store.read(lambda state: BoardCheck(self.task, state)).faults
 
     def weigh(self, clients: Sequence[str]) -> int:
         """The bytes of what these clients shared last."""

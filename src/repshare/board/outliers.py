@@ -14,7 +14,7 @@ USUAL_ERROR = 0.1  # the least that counts as usual in a common space
 
 
 def judge(task: Task, means: list[Representations]) -> list[float | None]:
-    """Return how many times further from the usual than others each client is; None where that cannot be said."""
+    """Each client's distance from the usual, in multiples of the others'; None where too few can be compared."""
     return _compare(means) if task.space is None else _compare_parts(task, means)
 
 

@@ -294,7 +294,7 @@ def encode_member(member: BoardMember) -> bytes:
 
 
 def decode_member(name: str, row: bytes) -> BoardMember:
-    """Return what a board knows of a client, from the client's row. Raises ValueError or TypeError."""
+    """Decode a client's row. Raises ValueError or TypeError."""
     round, published, size, samples = json.loads(row)
     return BoardMember(name, int(round), float(published), int(size), dict(samples))
 
@@ -315,7 +315,7 @@ def row_key(buffer: int, slot: int) -> str:
 
 
 def _rows_of(given: Representations, first: int) -> dict[int, list[bytes]]:
-    """Return what is kept of these rows, by buffer; that of class 0 is `first`."""
+    """The stored form of these rows, by buffer; that of class 0 is `first`."""
     rows = dict[int, list[bytes]]()
     for label, count, vector in zip(given.labels.tolist(), given.counts.tolist(), given.vectors, strict=True):
         rows.setdefault(first + label, []).append(b"%d\n%s" % (count, vector.tobytes()))

@@ -17,7 +17,7 @@ from repshare.exchange import Exchange
 from repshare.privacy import accounting, mechanism
 from repshare.privacy.accounting import Charge
 from repshare.privacy.ledger import Entry, Ledger, Mark
-from repshare.privacy.mechanism import Source
+from repshare.privacy.mechanism import Randomness
 from repshare.privacy.pending import Pending
 from repshare.sharing import wire
 from repshare.sharing.representations import Floats, Integers, Release, stack
@@ -48,7 +48,7 @@ class Guard:
         self.policy, self.epsilon, self.delta = policy, policy.epsilon, policy.delta
         self.bound = policy.clip or math.sqrt(dimension)
         self.labels, self.seeded = labels, seeded
-        self.source = Source(seeded)
+        self.source = Randomness(seeded)
         self.ledger, self.pending = Ledger(), Pending()
 
     def keep_in(self, path: Path) -> None:

@@ -20,7 +20,7 @@ _BELOW = 1 - 2.0**-40  # so that rounding on the way cannot make a vector longer
 Wholes = NDArray[np.int64]
 
 
-class Source:
+class Randomness:
     """A source of randomness. The operating system's cannot be foreseen; a seeded one is for simulations."""
 
     def __init__(self, seeded: np.random.Generator | None = None) -> None:
@@ -53,7 +53,7 @@ def clip(vectors: Floats, bound: float) -> Wholes:
     return wholes
 
 
-def noisy_sum(clipped: Wholes, bound: float, deviation: float, source: Source) -> NDArray[np.float64]:
+def noisy_sum(clipped: Wholes, bound: float, deviation: float, source: Randomness) -> NDArray[np.float64]:
     """Return the sum of clipped vectors with Gaussian noise of this standard deviation on each number (d,)."""
     step = bound / STEPS
     noise = np.rint(source.normal(clipped.shape[1]) * (deviation / step))

@@ -120,7 +120,7 @@ class Service:
 
         Raises a Problem where there is no room for them now, or never. For a few bytes there always is.
         """
-        self.check_size(load.bytes, "ask for fewer observations or peers at once")
+        self.check_size(load.bytes, "ask for fewer observations at once")
         self.charge(request, load)
         if load.bytes >= PART_BYTES:
             held: ExitStack = request.scope["held"]

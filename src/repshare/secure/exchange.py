@@ -50,7 +50,7 @@ class RelayMeetings:
         return int(self._next(members).value("number", int))
 
     def begun(self, members: Sequence[str]) -> bool:
-        """Return whether some member has begun that meeting."""
+        """Whether some member has begun that meeting."""
         return bool(self._next(members).value("begun", bool))
 
     def put(self, members: Sequence[str], number: int, step: int, client: str, body: bytes, patience: float) -> None:
@@ -226,11 +226,11 @@ class SecureExchange(Exchange):
         return self._group(0).threshold
 
     def has_begun(self) -> bool:
-        """Return whether another member has begun a meeting, and waits."""
+        """Whether another member has begun a meeting, and waits."""
         return self.meetings.begun(tuple(self.members))
 
     def may_have_left(self) -> bool:
-        """Return whether the vector of the last release was sent, masked."""
+        """Whether the vector of the last release was sent, masked."""
         return self._has_left
 
     def traffic(self) -> Traffic:
@@ -305,7 +305,7 @@ class SecureExchange(Exchange):
 
 
 def find_fault(others: Totals, members: int, task: Task) -> str | None:
-    """Return what is wrong with the sums of `members` members, if only releases of the task went into them, or None.
+    """The reason why these cannot be the sums of `members` members' releases of the task; or None.
 
     A single member's vector cannot be read, so this is the only check against a false one.
     """

@@ -48,7 +48,7 @@ class Meetings:
         return self.store.read(lambda state: self._number(state, _identify(members)))
 
     def begun(self, members: Sequence[str]) -> bool:
-        """Return whether some member has begun the meeting that can still be joined."""
+        """Whether some member has begun the meeting that can still be joined."""
         group = _identify(members)
         return self.store.read(lambda state: read(state, f"{group}/{self._number(state, group)}/0") is not None)
 
@@ -75,7 +75,7 @@ class Meetings:
         return self.store.transact(work)
 
     def progress(self, state: Transaction, members: Sequence[str]) -> tuple[int, list[str]]:
-        """Return how many steps of the group's last meeting are over, and who was in the last of them.
+        """The number of completed steps of the group's last meeting, and the members in the last of them.
 
         Of a group that has not met, all members are returned.
         """
@@ -89,7 +89,7 @@ class Meetings:
         return over, names
 
     def find_faults(self) -> dict[str, str]:
-        """Return what cannot be read: key -> what is wrong with it. Messages are opaque."""
+        """Values that cannot be read: key -> fault. Messages are opaque."""
         return self.store.read(lambda state: find_faults(state, _decode))
 
     def _put(

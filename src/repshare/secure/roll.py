@@ -96,7 +96,7 @@ class Roll:
         return self.meetings.store.transact(work)
 
     def has_met(self) -> bool:
-        """Return whether there was a meeting."""
+        """Whether there was a meeting."""
         return self.meetings.store.read(lambda state: bool(_find(state)["members"]))
 
     def ready(self) -> list[str]:

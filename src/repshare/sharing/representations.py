@@ -115,7 +115,7 @@ def observe(
 
 
 def may_share(labels: Integers, policy: "Policy") -> NDArray[np.bool_]:
-    """Return which of a client's samples its policy lets take part (n,)."""
+    """Mask of the client's samples that its policy lets take part (n,)."""
     allowed = np.ones(len(labels), bool)
     if policy.share_samples is not None:
         allowed[:] = False

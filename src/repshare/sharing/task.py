@@ -51,9 +51,6 @@ class Task:
     parts, sums: of a classifier in a common space, or of the samples there."""
     description: str | None = None
     """The common space, the names of the classes and the range of the inputs, as JSON. Default: not stated."""
-    named_peers: int = field(default=0, metadata={"ge": 0})
-    """Let clients choose by name whom they learn from, if at least this many of those share a class: 3 or more.
-    By asking twice, a client can then find out what any one of the others shared. Default: 0, which forbids it."""
     group_members: int = field(default=0, metadata={"ge": 0})
     """Let clients share in a masked group only, of at least this many: 3 or more.
     Nobody, the relay neither, sees more than the members' total. Default: 0, no group."""
@@ -112,7 +109,7 @@ class Task:
 
     @cached_property
     def counts_samples(self) -> bool:
-        """Return whether a client's number of samples matters. A robust aggregate does not believe it."""
+        """Whether a client's number of samples matters. A median does not believe it."""
         return self.weighted and self.aggregation == "mean"
 
     @cached_property
@@ -144,19 +141,6 @@ class Task:
         observed = release.observations.labels.tolist()
         if len(observed) > MOST_OBSERVATIONS and (most := max(Counter(observed).values())) > MOST_OBSERVATIONS:
             raise Refused(f"{most:,} observations of one class; at most {MOST_OBSERVATIONS:,} are taken")
-
-    def check_peers(self, client: str, peers: Iterable[str]) -> None:
-        """Raise Refused if this client may not ask for what these clients have shared.
-
-        Args:
-            client: The client that asks.
-            peers: The clients that it names.
-        """
-        if not self.named_peers and set(peers) - {client}:
-            raise Refused(
-                "the task hands out nothing by name: leave peers out, or create it with --named-peers where all of "
-                "its clients agree to that"
-            )
 
     def _check(self, rows: Representations) -> float:
         """Raise Refused if these rows do not belong to the task; return a length that none of them exceeds."""

@@ -10,7 +10,6 @@ A store is one Redis hash.
 .KEY    a value
 """
 
-import hashlib
 import os
 import random
 import re
@@ -21,7 +20,7 @@ from typing import Any
 
 import redis
 from redis.backoff import NoBackoff
-from redis.exceptions import LockError, NoScriptError
+from redis.exceptions import LockError
 from redis.lock import Lock
 from redis.retry import Retry
 
@@ -104,25 +103,17 @@ class RedisDatabase(Database):
 
     def run(self, script: str, keys: Sequence[str], args: Sequence[Any]) -> bool:
         """Run a script that changes something, and return whether it did; not before replicas have it."""
-        name = hashlib.sha1(script.encode()).hexdigest()  # as Redis names scripts
-        done, *there = self._send("EVALSHA", name, len(keys), *keys, *args)
-        if isinstance(done, NoScriptError):
-            done, *there = self._send("EVAL", script, len(keys), *keys, *args)
-        for answer in (done, *there):
+        with self.connection.pipeline(transaction=False) as pipe:  # over one connection, which WAIT is about
+            pipe.eval(script, len(keys), *keys, *args)
+            if self.replicas:
+                pipe.execute_command("WAIT", self.replicas, int(1000 * REPLICA_SECONDS))  # type: ignore[no-untyped-call]
+            done, *there = answers = pipe.execute(raise_on_error=False)  # else errors would repeat all values
+        for answer in answers:
             if isinstance(answer, Exception):
                 raise answer
         if done and there and there[0] < self.replicas:
             raise StoreError(f"Redis: {there[0]} of {self.replicas} replicas have a change after {REPLICA_SECONDS:g} s")
         return bool(done)
-
-    def _send(self, command: str, script: str, count: int, *keys_and_args: Any) -> list[Any]:
-        """Return the answers to a script and, over the same connection, of WAIT: which is about that connection."""
-        with self.connection.pipeline(transaction=False) as pipe:
-            send: Any = pipe.execute_command
-            send(command, script, count, *keys_and_args)
-            if self.replicas:
-                send("WAIT", self.replicas, int(1000 * REPLICA_SECONDS))
-            return list(pipe.execute(raise_on_error=False))
 
     def inspect(self) -> list[str]:
         """Check that this Redis keeps what it is given. Raises ConfigError if it may drop any of it."""
@@ -168,11 +159,11 @@ class RedisStore(Store):
         self.database, self.name, self.hash = database, name, f"{database.prefix}:{{{name}}}"
 
     def transact(self, work: Callable[[Transaction], Result]) -> Result:
-        """Do this work alone, all of it or nothing; again, if another changed the store in between."""
+        """Run `work` in one atomic transaction; again, if another changed the store in between."""
         return self._repeat(work, writing=True)
 
     def read(self, work: Callable[[Transaction], Result]) -> Result:
-        """Do work that only reads; again, if another changed the store in between."""
+        """Run work that only reads; again, if another changed the store in between."""
         return self._repeat(work, writing=False)
 
     def _repeat(self, work: Callable[[Transaction], Result], *, writing: bool) -> Result:

@@ -171,7 +171,7 @@ def _preview(client: "Client", work: WorkOptions, secure: SecureSumOptions, cons
     also = ["the token and the request for a teacher"]
     if secure.group is not None:
         _check_shares_sums_only(client.policy)
-        also = ["the token, the members' names, and keys, sealed shares and signatures in the sum's other steps"]
+        also = ["the token, the members' names, and a key with a signature in the sum's first step"]
     if work.report:
         also.append(f"what --report sends: {', '.join(reported(client))}")
     show_preview(client, console, as_json=work.json, also=also, group=_describe_group(secure))

@@ -86,10 +86,8 @@ def _agree(values: TaskValues, options: AgreementOptions) -> dict[str, Any]:
         raise ConfigError("a common space needs --input-shape")
     if values.dimension is not None or values.norm_bound is not None:
         raise ConfigError("--dimension and --norm-bound follow from the common space: leave them out")
-    if values.aggregation != "mean" or not values.weighted or values.named_peers:
-        raise ConfigError(
-            "a common classifier is the sum of all parts: leave --aggregation, --no-weighted and --named-peers out"
-        )
+    if values.aggregation != "mean" or not values.weighted:
+        raise ConfigError("a common classifier is the sum of all parts: leave --aggregation and --no-weighted out")
     import numpy as np
 
     from repshare.space import Fourier, choose, exposure, shorten

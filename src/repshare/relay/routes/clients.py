@@ -7,7 +7,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from repshare.board import Wants
-from repshare.errors import Refused
 from repshare.relay.auth import Grant, is_client_name
 from repshare.relay.background import forget
 from repshare.relay.limits import Load, teacher_load
@@ -66,7 +65,7 @@ async def teacher(service: Service, request: Request) -> Response:
     """
     grant, opened = await service.enter_task(request, "client")
     name = opened.entry.name
-    client, wants = _question(service, request, grant, opened)
+    client, wants = _question(service, request, grant)
     if known := request.headers.get("if-none-match"):
         tag = _tag(opened, await service.run(opened.board.version), client, wants)
         if tag in known:
@@ -74,7 +73,7 @@ async def teacher(service: Service, request: Request) -> Response:
             return Response(status_code=304, headers={"ETag": tag})
     task = opened.entry.task
     load = Load.of_rows(task, task.rows * (1 + wants.observations))  # the most that it can be
-    if wants.peers is not None or load.bytes >= LARGE_BYTES:  # more is known by one more read
+    if load.bytes >= LARGE_BYTES:  # more is known by one more read
         load = await service.run(teacher_load, opened.board, wants)
     service.reserve(request, load)
     version, body = await service.teach(opened.board, client, wants, load.bytes)
@@ -108,15 +107,9 @@ def _caller(service: Service, client: str, grant: Grant) -> str:
     return grant.name
 
 
-def _question(service: Service, request: Request, grant: Grant, opened: OpenTask) -> tuple[str, Wants]:
-    asked, task = parse_query(TeacherQuery, request), opened.entry.task
-    client = _caller(service, asked.client, grant)
-    if asked.peers:
-        try:
-            task.check_peers(client, asked.peers)
-        except Refused as error:
-            raise Problem("forbidden", str(error)) from error
-    return client, Wants(asked.observations, asked.seed, asked.peers or None, asked.precision)
+def _question(service: Service, request: Request, grant: Grant) -> tuple[str, Wants]:
+    asked = parse_query(TeacherQuery, request)
+    return _caller(service, asked.client, grant), Wants(asked.observations, asked.seed, precision=asked.precision)
 
 
 def _tag(opened: OpenTask, version: int, client: str, wants: Wants) -> str:

@@ -14,7 +14,6 @@ from repshare.relay.tasks import LONGEST_AGE_SECONDS, MOST_CLASSES, MOST_NUMBERS
 from repshare.secure import MOST_MEMBERS, STEPS
 from repshare.sharing.task import MOST_DESCRIPTION, describe_fields
 
-MOST_PEERS = 200  # that one question names
 USUALLY_SHOWN, MOST_SHOWN = 100, 1000
 JSON = "application/json"
 MOST_NUMBER = 2**53  # of a meeting
@@ -34,7 +33,6 @@ LIMITS: dict[str, dict[str, Any]] = {  # of this relay, beside the bounds that a
     "max_age": {"le": LONGEST_AGE_SECONDS},
     "space": {"max_length": 200},
     "description": {"max_length": MOST_DESCRIPTION},
-    "named_peers": {"le": MOST_PEERS},
     "group_members": {"le": MOST_MEMBERS},
     "class_members": {"le": MOST_MEMBERS},
 }
@@ -266,9 +264,6 @@ class TeacherQuery(CallerQuery):
 
     observations: Whole = Field(1, ge=0, le=1000, description="M↓: observations of each class")
     seed: Whole = Field(0, ge=0, le=2**64 - 1, description="of the draw: the same one draws the same")
-    peers: tuple[str, ...] = Field(
-        (), max_length=MOST_PEERS, description="clients to learn from, where the task allows it; none: everyone"
-    )
     precision: Precision = Field("fp32", description="number format of the answer")
 
 
