@@ -40,7 +40,7 @@ services:
 pictures: $(INSTALLED) services ## Take the pictures of the relay's page in the documents again
 	cd tests && ../$(BIN)/python -m pictures ../docs
 
-soak: $(INSTALLED) ## Kill, fuzz and abuse for up to an hour, or resume that (SOAK=--restart: start over); lab/notebook/soak.md
+soak: $(INSTALLED) ## Kill, fuzz and abuse for half an hour, or resume that (SOAK=--restart: start over); lab/notebook/soak.md
 	cd tests && ../$(BIN)/python -m soak $(SOAK)
 
 check: $(INSTALLED) ## Formatting, lint, types, and whether versions fit their bounds, pins and hashes
