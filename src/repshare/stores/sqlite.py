@@ -25,7 +25,8 @@ CREATE TABLE IF NOT EXISTS kept (key TEXT PRIMARY KEY, value BLOB NOT NULL);
 FORMAT = 3  # PRAGMA user_version
 
 # A row that is replaced stays where it is, next to those that were first written with it: fewer pages change.
-PUT = "INSERT INTO kept VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+INSTEAD = "ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+ROWS = 64  # in one statement: between statements, and rows of executemany, another thread takes its turn
 
 
 class SqliteDatabase(Database):
@@ -143,7 +144,10 @@ class SqliteStore(Store):
             gone = [(self.prefix + key,) for key, value in changes.made.items() if value is None]
             connection.executemany("DELETE FROM kept WHERE key = ?", gone)
             kept = [(self.prefix + key, value) for key, value in changes.made.items() if value is not None]
-            connection.executemany(PUT, kept)
+            for start in range(0, len(kept), ROWS):
+                part = kept[start : start + ROWS]
+                marks = ",".join(["(?,?)"] * len(part))
+                connection.execute(f"INSERT INTO kept VALUES {marks} {INSTEAD}", [each for row in part for each in row])
             return result
 
     def read(self, work: Callable[[Transaction], Result]) -> Result:
