@@ -109,6 +109,16 @@ def test_newcomers_wait_until_they_are_as_many_as_they_want(relay):
     assert (set(found.members), found.newcomers) == ({*INVITED, "erin", "frank"}, ["erin", "frank"])
 
 
+def test_a_first_meeting_that_one_left_in_the_middle_has_no_total_to_wait_for_company_with(relay):
+    relay.gather(*INVITED)
+    relay.meet(*INVITED, steps=1)
+    for name in INVITED[:3]:
+        relay.meetings.put(INVITED, 1, 1, name, b"", 60.0)
+    relay.now += 61
+    relay.gather("erin", company=2)
+    assert relay.roll.ready() == ["erin"]
+
+
 def test_another_key_of_a_name_is_refused(relay):
     relay.ask("alice")
     with pytest.raises(Refused, match="alice is known here by the key alice, not another: put its state folder back"):
