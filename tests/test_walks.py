@@ -14,7 +14,7 @@ from support.relays import create_task, invite, prepare, start_relay
 
 ROOT = Path(__file__).parent.parent
 NAMES = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
-PARTY = f"{ROOT / 'examples' / 'common_party.py'}"
+PARTY = f"{ROOT / 'examples' / 'space_party.py'}"
 AGREED = ["--input-shape", "1", "8", "8", "--input-range", "0", "16", "--class-names", *NAMES]
 
 
@@ -64,7 +64,7 @@ def test_a_hospital_joins_is_killed_goes_on_and_uses_its_classifier(walk, tmp_pa
             other.kill()
             other.wait()
     assert "Nothing has been sent now" in shown
-    assert re.search(r"together [\d.]+%, space alone [\d.]+%", shown)
+    assert re.search(r"together [\d.]+%, alone [\d.]+%", shown)
     assert "resuming after round" in shown
     assert (tmp_path / "predictions.csv").read_text().startswith("sample,label,class,name,probability\n0,7,")
     assert (tmp_path / "classifier.onnx").stat().st_size > 10_000

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# An operator: a relay with TLS, invitations from afar, a backup, a client put out, a restore.
+# An operator: a relay with TLS, invitations from afar, a client put out, a backup, a restore.
 # Run it in an empty folder, with `repshare` and openssl installed: bash operator.sh PORT
 set -euo pipefail
 port=$1

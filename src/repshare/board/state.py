@@ -246,7 +246,7 @@ def decode_head(task: Task, kept: bytes | None) -> NDArray[np.int64]:
     size = 8 * (2 + 2 * task.rows)
     kept = bytes(size) if kept is None else kept
     if len(kept) not in (size, size + STAMP_BYTES):
-        raise ValueError(f"{len(kept)} bytes that make no sense; 15ddcbb is the last commit that upgrades older boards")
+        raise ValueError(f"{len(kept)} bytes, not {size}: commit 15ddcbb is the last that upgrades earlier boards")
     numbers = np.frombuffer(kept[:size], np.int64).copy()
     if numbers.min() < 0:
         raise ValueError("a negative size")

@@ -76,7 +76,6 @@ class RelayExchange(Exchange):
             url, token=token, ca=ca, cert=cert, timeout=timeout, patience=patience, plain_http=plain_http
         )
         self._membership: Membership | None = None  # as the relay described it last
-        self._last: tuple[dict[str, Any], str, bytes] | None = None  # query, ETag, teacher
 
     def __repr__(self) -> str:
         return f"RelayExchange({self.connection.url!r}, {self.task!r}, client={self.client!r})"
@@ -110,16 +109,10 @@ class RelayExchange(Exchange):
         self.connection.ask("PUT", f"{self._client_path()}/report", body=body, headers=headers)
 
     def collect(self, wants: Wants) -> bytes:
-        """Ask for a teacher. One that has not changed since the same question is not sent again."""
-        query = self._query(wants)
-        known = self._last if self._last is not None and self._last[0] == query else None
-        unchanged = {"If-None-Match": known[1]} if known else None
-        limit = self._longest_teacher(wants)
-        reply = self.connection.ask("GET", f"{self.task_path()}/teacher", query=query, headers=unchanged, limit=limit)
-        if reply.status == 304 and known:
-            return known[2]
+        """Ask for a teacher."""
+        query, limit = self._query(wants), self._longest_teacher(wants)
+        reply = self.connection.ask("GET", f"{self.task_path()}/teacher", query=query, limit=limit)
         reply.check_type(BYTES)
-        self._last = (query, reply.headers["ETag"], reply.body) if "ETag" in reply.headers else None
         return reply.body
 
     def wait(self, since: int, seconds: float) -> int:

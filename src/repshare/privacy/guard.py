@@ -84,7 +84,9 @@ class Guard:
             for label, own in members.items()
             for _ in range(repeats if min(n_avg, len(own)) >= minimum else 0)
         ]
-        return self._charge(entry, self._release(means, observed, clipped.shape[1], round), self.policy.precision)
+        return self._charge(
+            entry, self._release(means, observed, clipped.shape[1], round), self.policy.precision or "fp32"
+        )
 
     def check_exchange(self, exchange: Exchange) -> None:
         """Raise ConfigError where a share of the noise would leave by itself: it hides nothing."""

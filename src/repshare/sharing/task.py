@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
 from typing import Any, NamedTuple, get_args, get_type_hints
@@ -184,8 +184,6 @@ class TaskField(NamedTuple):
     kind: Any
     default: Any  # ... if there is none
     help: str
-    bounds: Mapping[str, Any]
-    """`ge`: at least. `gt`: above, which is 0."""
 
 
 def describe_fields() -> Iterator[TaskField]:
@@ -198,7 +196,7 @@ def describe_fields() -> Iterator[TaskField]:
             kind, default, help = kind | None, None, f"{help} Default: {USUAL_LENGTHS:g} √d'."
         elif each.name == "minimum_count":
             default = 2
-        yield TaskField(each.name, kind, default, help, each.metadata)
+        yield TaskField(each.name, kind, default, help)
 
 
 def usual_norm_bound(dimension: int, format: FormatName = "features") -> float:
@@ -206,7 +204,7 @@ def usual_norm_bound(dimension: int, format: FormatName = "features") -> float:
     return FORMATS[format].norm_bound(dimension)
 
 
-def make_common_task(
+def make_space_task(
     classes: int, dimension: int, space: str, description: str | None = None, format: FormatName = "parts"
 ) -> Task:
     """Return the task of a common classifier with this many classes, in a space of this dimension."""

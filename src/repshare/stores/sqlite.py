@@ -62,22 +62,22 @@ class SqliteDatabase(Database):
                 free.put(connection)  # later users get SQLite's error that it is closed
 
     def _check_format(self) -> None:
+        """Raise StoreError if the file is another version's. A new one gets this version's format."""
         with self.begin("read") as connection:
-            ((format,),) = connection.execute("PRAGMA user_version")
-        if not format:
-            with self.begin() as connection:  # another process may have made it meanwhile
-                if not connection.execute("SELECT 1 FROM kept LIMIT 1").fetchone():
-                    connection.execute(f"PRAGMA user_version = {FORMAT}")
-                ((format,),) = connection.execute("PRAGMA user_version")
+            (format,) = connection.execute("PRAGMA user_version").fetchone()
+            empty = connection.execute("SELECT 1 FROM kept LIMIT 1").fetchone() is None
         if format > FORMAT:
             raise StoreError(
                 f"{self.path} was written by a later version of repshare: it has format {format}, and this version "
                 f"reads format {FORMAT}. Update repshare, or restore a backup that this version made"
             )
-        if format < FORMAT:
+        if format == 0 and empty:
+            with self.begin() as connection:
+                connection.execute(f"PRAGMA user_version = {FORMAT}")
+        elif format < FORMAT:
             raise StoreError(
-                f"{self.path} was written by an earlier version of repshare: it has format {format}, which 15ddcbb is "
-                f"the last commit to upgrade. Open it with that once, then with this version"
+                f"{self.path} was written by an earlier version of repshare: it has format {format}, which commit "
+                "15ddcbb is the last to upgrade. Open it there once, with repshare relay check"
             )
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""A teacher becomes a lesson, if a client can learn from it. Other clients made it, so all of it is checked."""
+"""The targets that a teacher gives a client, if it can learn from them. All of it is checked: others made it."""
 
 import math
 from collections.abc import Callable
@@ -16,7 +16,7 @@ ROOM = 10.0  # times the longest of this client's features: models differ, but n
 SLACK = 1.01  # for what rounding makes of a length
 
 
-class Lesson(NamedTuple):
+class Targets(NamedTuple):
     """A teacher laid out for training: a row for every class, and which of the rows are real."""
 
     means: Tensor  # (C, d)
@@ -25,9 +25,9 @@ class Lesson(NamedTuple):
     has_observation: Tensor  # (C,) bool
 
 
-def lay_out(
+def make_targets(
     teacher: Teacher, head: Tensor, dimension: int, *, most: int, norm_bound: float, longest: Callable[[], float]
-) -> Lesson:
+) -> Targets:
     """Arrange a teacher's rows by class, as the head's weights (C, d') are placed.
 
     `most`: the observations of a class that were asked for. `longest`: the length of this model's longest vector.
@@ -52,7 +52,7 @@ def lay_out(
     means[teacher.means.labels] = teacher.means.vectors
     has_mean = np.isin(np.arange(classes), teacher.means.labels)
     observations, has_observation = _by_class(teacher.observations, classes)
-    return Lesson(
+    return Targets(
         torch.from_numpy(means).to(head),
         torch.from_numpy(has_mean).to(head.device),
         torch.from_numpy(observations).to(head),

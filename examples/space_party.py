@@ -1,8 +1,8 @@
 """Three parties that learn one classifier of all ten digits at a relay. Each has samples of four or five of them.
 
-repshare join http://127.0.0.1:8000 --party examples/common_party.py:alice --token-file alice.token
-repshare join http://127.0.0.1:8000 --party examples/common_party.py:bob --token-file bob.token
-repshare join http://127.0.0.1:8000 --party examples/common_party.py:carol --token-file carol.token
+repshare join http://127.0.0.1:8000 --party examples/space_party.py:alice --token-file alice.token
+repshare join http://127.0.0.1:8000 --party examples/space_party.py:bob --token-file bob.token
+repshare join http://127.0.0.1:8000 --party examples/space_party.py:carol --token-file carol.token
 """
 
 from repshare import Party, Policy

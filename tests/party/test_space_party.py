@@ -17,14 +17,14 @@ from repshare.cli.main import main
 from repshare.errors import ConfigError
 from repshare.exchange.keys import Key, Trust
 from repshare.exchange.peer import PeerExchange
-from repshare.party import space as rounds_in_space
+from repshare.party import rounds as party_rounds
 from repshare.party.party import Party, agree
 from repshare.party.state import State
 from repshare.sharing.parts import Part
 from repshare_lab import load
-from support.common_parties import COMMON, VALUES
 from support.processes import Process, eventually, records
 from support.relays import create_task, invite, start_relay
+from support.space_parties import COMMON, VALUES
 
 POLICY = Policy(minimum_count=2, accept_exposure=True)
 OWN = {"alice": (0, 1, 2, 3), "bob": (3, 4, 5, 6), "carol": (6, 7, 8, 9, 0)}
@@ -112,7 +112,7 @@ def test_peers_give_the_classifier_of_a_simulator_to_the_bit(expected):
         (bob,) = make_clients({"bob": exchanges["bob"]})
         exchanges["carol"].withdraw()
         bob.round()
-        assert bob.learner.space.model.total.samples == 2 * 120, "what was withdrawn is out of the total"
+        assert bob.learner.model.total.samples == 2 * 120, "what was withdrawn is out of the total"
 
 
 def test_parties_join_keep_watching_and_get_better_as_others_arrive(tmp_path):
@@ -146,14 +146,14 @@ def test_parties_join_keep_watching_and_get_better_as_others_arrive(tmp_path):
         for process in (alice, bob, carol):
             assert process.stop(signal.SIGINT) == 130
         told = (tmp_path / "alice.out").read_text()
-        assert "alice in digits (10 classes) with the space patches of 288 dimensions and 478 samples" in told
+        assert "alice in digits (10 classes, d' = 288) with the space patches and 478 samples" in told
         assert re.search(r"alone +[\d.]+%, with 2 others +[\d.]+% \(own held-out samples\)", told)
     assert last("carol")["held_out_alone"] > 0.9
 
 
 def test_clients_in_step_begin_a_round_when_all_have_published(tmp_path, monkeypatch):
     """Each takes a while between rounds, in which the others publish: none of them is late."""
-    monkeypatch.setattr(rounds_in_space, "LATE_SECONDS", 1000.0)
+    monkeypatch.setattr(party_rounds, "LATE_SECONDS", 1000.0)
     create_task(tmp_path, "digits", *VALUES)
     tokens = {name: invite(tmp_path, name, "--task", "digits") for name in OWN}
     done, stop = dict.fromkeys(OWN, 0), threading.Event()
@@ -162,7 +162,7 @@ def test_clients_in_step_begin_a_round_when_all_have_published(tmp_path, monkeyp
         with RelayExchange(relay.url, token=tokens[name]) as exchange:
             (client,) = make_clients({name: exchange})
             state = State(tmp_path / name, client, exchange.describe())
-            for _ in rounds_in_space.take_part_in_space(state, exchange):
+            for _ in party_rounds.take_part_until_settled(state, exchange):
                 done[name] = client.round_number
                 time.sleep(0.1)
                 if stop.is_set():
@@ -261,8 +261,8 @@ def test_the_total_of_a_lie_is_refused_by_the_relay(tmp_path):
     with start_relay(tmp_path) as relay, RelayExchange(relay.url, token=tokens["alice"]) as exchange:
         (client,) = make_clients({"alice": exchange})
         assert client.round().trouble is None
-        part = client.learner.space.model.part()
+        part = client.learner.model.part()
         assert isinstance(part, Part)
-        client.learner.space.model.part = lambda: part._replace(weights=part.weights + 5)
+        client.learner.model.part = lambda: part._replace(weights=part.weights + 5)
         assert "a weight of" in client.round().trouble
         assert exchange.wait(0, 0) == 1

@@ -15,9 +15,9 @@ from repshare.privacy.accounting import Charge
 from repshare.relay.tasks import Tasks
 from repshare.sharing import sums, wire
 from repshare.stores import open_database
-from support.common_parties import Simulation, collaborate
 from support.processes import PATIENCE_SECONDS, eventually
 from support.relays import prepare
+from support.space_parties import Simulation, collaborate
 
 MEMBERS = ("p0", "p3", "p6", "p8")
 SAMPLES = dict.fromkeys(MEMBERS, 64)
@@ -50,7 +50,7 @@ def in_hand(group, name):
 def test_a_group_has_the_classifier_of_a_simulator_to_the_bit(group, tmp_path):
     rounds = 4
     for name in MEMBERS:
-        meet(group, name, "--rounds", rounds, "--no-keep-to-self")
+        meet(group, name, "--rounds", rounds, "--no-prefer-own")
     for name in MEMBERS:
         assert group.processes[name].process.wait(PATIENCE_SECONDS) == 0, group.told(name)
     simulation = Simulation(tmp_path, MEMBERS, state=group.state)  # with their secrets: the same samples are held out
@@ -65,7 +65,7 @@ def test_a_group_has_the_classifier_of_a_simulator_to_the_bit(group, tmp_path):
         *_, summary, place = group.told(name).splitlines()
         figures = r"alone +([\d.]+)%, with 3 others +([\d.]+)% \(own held-out samples\); test accuracy ([\d.]+)%"
         alone, together, test = map(float, re.search(figures, summary).groups())
-        assert (together / 100, alone / 100) == pytest.approx(expected.learner.space.compare_held_out(), abs=6e-4)
+        assert (together / 100, alone / 100) == pytest.approx(expected.learner.compare_held_out(), abs=6e-4)
         assert test / 100 == pytest.approx(expected.evaluate(), abs=6e-5)
         assert f"the classifier is in repshare-digits-{name}/classifier.safetensors" in place
     with closing(open_database(str(tmp_path / "relay.db"))) as database:
@@ -82,7 +82,7 @@ def test_a_group_shares_the_noise_of_a_private_total(tmp_path):
             assert group.processes[name].process.wait(PATIENCE_SECONDS) == 0, group.told(name)
         told = group.told("p0")
         assert "ε holds if at most 1 of 4 members are missing from a sum, and at most 0 collude" in told
-        assert "all that leaves is (ε = 50, δ = 1e-05)-differentially private" in told
+        assert "releases are (ε = 50, δ = 1e-05)-differentially private" in told
         assert "warning" not in told
         totals = {name: (group.state(name) / "total").read_bytes() for name in MEMBERS}
         assert len(set(totals.values())) == 1

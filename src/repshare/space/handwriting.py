@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from repshare.space import numbers
+from repshare.space import seeded
 
 Matrix = NDArray[np.float64]
 Images = NDArray[np.float32]
@@ -47,8 +47,8 @@ def draw_glyphs(shape: tuple[int, int, int], seed: int) -> Iterator[Images]:
     """
     channels, height, width = shape
     copies = COPIES if height * width <= LARGE else FEWER_COPIES
-    kinds = numbers.uniform((GLYPHS, 1 + 3 * STROKES), seed, "glyphs").astype(np.float64)
-    controls = numbers.uniform((GLYPHS, STROKES, 4, 2), seed, "strokes").astype(np.float64) * 2 - 1
+    kinds = seeded.uniform((GLYPHS, 1 + 3 * STROKES), seed, "glyphs").astype(np.float64)
+    controls = seeded.uniform((GLYPHS, STROKES, 4, 2), seed, "strokes").astype(np.float64) * 2 - 1
     for first in range(0, GLYPHS, AT_ONCE):
         glyphs = [
             _write(_make_strokes(kinds[number], controls[number]), copies, shape, seed, number)
@@ -58,7 +58,7 @@ def draw_glyphs(shape: tuple[int, int, int], seed: int) -> Iterator[Images]:
 
 
 def _make_strokes(kinds: Matrix, controls: Matrix) -> Matrix:
-    """Return the control points of a glyph's strokes (strokes, 4, 2), cubic Bézier curves. Some begin on the last."""
+    """The control points of a glyph's strokes (strokes, 4, 2), cubic Bézier curves. Some begin on the last."""
     count = 1 + int(kinds[0] >= ONE) + int(kinds[0] >= TWO)
     strokes, curves = controls[:count].copy(), _bernstein()
     for place, (kind, joined, where) in enumerate(kinds[1:].reshape(STROKES, 3)[:count]):
@@ -74,10 +74,10 @@ def _make_strokes(kinds: Matrix, controls: Matrix) -> Matrix:
 
 
 def _write(strokes: Matrix, copies: int, shape: tuple[int, int, int], seed: int, number: int) -> Images:
-    """Return copies of a glyph (copies, height, width), no two alike."""
-    shaken = numbers.normal((copies, *strokes.shape), seed, "hand", number).astype(np.float64)
-    turn, slant, stretch, growth, right, down = numbers.normal((6, copies, 1, 1), seed, "copies", number).astype(float)
-    pen = numbers.uniform((copies, 1, 1), seed, "pens", number).astype(np.float64)
+    """Copies of a glyph (copies, height, width), no two alike."""
+    shaken = seeded.normal((copies, *strokes.shape), seed, "hand", number).astype(np.float64)
+    turn, slant, stretch, growth, right, down = seeded.normal((6, copies, 1, 1), seed, "copies", number).astype(float)
+    pen = seeded.uniform((copies, 1, 1), seed, "pens", number).astype(np.float64)
     x, y = np.moveaxis(_bernstein() @ (strokes + UNSTEADY * shaken), -1, 0)  # (copies, strokes, POINTS)
     x, y = x * np.exp(STRETCH * stretch) + SLANT * slant * y, y * np.exp(-STRETCH * stretch)
     cosine, sine = np.cos(TURN * turn), np.sin(TURN * turn)
@@ -106,13 +106,13 @@ def _write(strokes: Matrix, copies: int, shape: tuple[int, int, int], seed: int,
 
 
 def _bernstein() -> Matrix:
-    """Return the weights of four control points along a cubic curve (POINTS, 4)."""
+    """The weights of four control points along a cubic curve (POINTS, 4)."""
     t = np.linspace(0, 1, POINTS)
     return np.stack([(1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t * t * (1 - t), t**3], axis=1)
 
 
 def discriminate(groups: Iterable[Matrix], count: int) -> tuple[Matrix, Matrix]:
-    """Return the mean of all vectors (d,), and the directions (d, count) that tell groups apart best, best first.
+    """The mean of all vectors (d,), and the directions (d, count) that tell groups apart best, best first.
 
     Args:
         groups: The vectors of groups of one size (groups, n, d), some at a time.

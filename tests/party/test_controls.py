@@ -15,11 +15,12 @@ from repshare.errors import CheckpointError, ConfigError
 from repshare.exchange import Exchange
 from repshare.exchange.relay import Membership
 from repshare.methods import CA, IL
-from repshare.party.state import State, take_part
-from repshare.party.twins import ALONE, NETWORK, SHORT, SPACE, Twins
+from repshare.party.controls import ALONE, SHORT, Controls
+from repshare.party.rounds import take_part
+from repshare.party.state import State
 from repshare_lab.experiments.report import make_report
-from support.common_parties import COMMON, PARTY_FILE
 from support.processes import Process, RelayProcess, eventually, records, run
+from support.space_parties import COMMON, PARTY_FILE
 
 PARTY = Path(__file__).parents[2] / "examples/party.py"
 DIGITS = Membership("digits", "alice", Task(10, 84))
@@ -47,41 +48,41 @@ def make(policy=None, exchange=None, **options):
 
 
 def play(folder, *, compare):
-    """Alice's rounds, taught by a release of bob's, with or without twins."""
+    """Alice's rounds, taught by a release of bob's, with or without controls."""
     board = Board(Task(10, 84))
     tap = Tap(board)
     bob = make_client(f"{PARTY}:bob", "bob", WorkOptions(), Policy())
     bob.exchange = LocalExchange(board, "bob")
     bob.round()
     state = State(folder, make(exchange=tap), DIGITS)
-    twins = Twins(folder, state.client) if compare else None
+    controls = Controls(folder, state.client) if compare else None
     state.restore()
     lines = []
     for record in take_part(state, ROUNDS):
         lines.append({**asdict(record), "seconds": None})
-        if twins:
-            twins.catch_up(eval_every=1, last=ROUNDS)
-    return tap.sent, lines, twins
+        if controls:
+            controls.catch_up(eval_every=1, last=ROUNDS)
+    return tap.sent, lines, controls
 
 
-def test_nothing_of_the_twins_leaves_and_the_client_is_the_same_with_them(tmp_path):
+def test_nothing_of_the_controls_leaves_and_the_client_is_the_same_with_them(tmp_path):
     plain, compared = (play(tmp_path / str(flag), compare=flag) for flag in (False, True))
     assert plain[0] == compared[0]
     assert plain[1] == compared[1]
     assert plain[1][0]["kd"] > 0
-    twins = compared[2]
-    assert all(twin.exchange is None and twin.method.serve is None for twin in twins.clients.values())
+    controls = compared[2]
+    assert all(control.exchange is None and control.method.serve is None for control in controls.clients.values())
 
 
-def test_twins_have_the_same_starting_weights_and_batches_as_the_client(tmp_path):
-    """So that a client that is taught nothing is its own twin, and `--alone` is the other."""
+def test_controls_have_the_same_starting_weights_and_batches_as_the_client(tmp_path):
+    """So that a client that is taught nothing is its own control, and `--alone` is the other."""
     client = make()
     state = State(tmp_path / "s", client, DIGITS)
-    twins = Twins(tmp_path / "s", client)
-    assert client.learner.network.model is not twins.clients[ALONE].model
+    controls = Controls(tmp_path / "s", client)
+    assert client.learner.network.model is not controls.clients[ALONE].model
     for _ in take_part(state, ROUNDS):
-        twins.catch_up(eval_every=1, last=ROUNDS)
-    alone, short = twins.clients[ALONE], twins.clients[SHORT]
+        controls.catch_up(eval_every=1, last=ROUNDS)
+    alone, short = controls.clients[ALONE], controls.clients[SHORT]
     assert same(alone, client)
     assert not same(short, client)
     by_itself, kept_short = make(alone=True), make(Policy(lambda_length=10), alone=True)
@@ -90,7 +91,7 @@ def test_twins_have_the_same_starting_weights_and_batches_as_the_client(tmp_path
         list(each.rounds(ROUNDS))
     assert same(by_itself, alone)
     assert same(kept_short, short)
-    told = twins.compare()
+    told = controls.compare()
     assert told == {"together": client.evaluate(), ALONE: client.evaluate(), SHORT: short.evaluate()}
 
 
@@ -99,64 +100,64 @@ def same(one, other):
     return all(torch.equal(these[name], those[name]) for name in these)
 
 
-def test_twins_that_are_asked_for_late_or_cut_off_catch_up_to_the_same_bits(tmp_path):
+def test_controls_that_are_asked_for_late_or_cut_off_catch_up_to_the_same_bits(tmp_path):
     _, _, whole = play(tmp_path / "whole", compare=True)
     client = make()
-    late = Twins(tmp_path / "late", client)
+    late = Controls(tmp_path / "late", client)
     (tmp_path / "late").mkdir()
     client.round_number = 2
     late.catch_up(eval_every=1, last=ROUNDS)
-    lines = (tmp_path / "late/twins.jsonl").read_text()
-    (tmp_path / "late/twins.jsonl").write_text(
+    lines = (tmp_path / "late/controls.jsonl").read_text()
+    (tmp_path / "late/controls.jsonl").write_text(
         lines + lines.splitlines()[-1].replace('"round": 2', '"round": 3') + "\n"
     )
-    (tmp_path / "late/alone.twin").unlink()  # as if it had been killed before the first state was kept
+    (tmp_path / "late/alone.control").unlink()  # as if it had been killed before the first state was kept
 
     client = make()
     client.round_number = 3
-    again = Twins(tmp_path / "late", client)
+    again = Controls(tmp_path / "late", client)
     again.restore()
     again.catch_up(eval_every=1, last=ROUNDS)
-    for title, twin in again.clients.items():
-        assert same(twin, whole.clients[title])
+    for title, control in again.clients.items():
+        assert same(control, whole.clients[title])
 
     def told(folder):
-        found = [json.loads(line) for line in (tmp_path / folder / "twins.jsonl").read_text().splitlines()]
-        return sorted(({**line, "seconds": None} for line in found), key=lambda line: (line["twin"], line["round"]))
+        found = [json.loads(line) for line in (tmp_path / folder / "controls.jsonl").read_text().splitlines()]
+        return sorted(({**line, "seconds": None} for line in found), key=lambda line: (line["control"], line["round"]))
 
     assert told("late") == told("whole")
 
     client = make()
     with pytest.raises(CheckpointError, match="round 3, the client only 0: remove it"):
-        Twins(tmp_path / "late", client).restore()
+        Controls(tmp_path / "late", client).restore()
 
 
-def test_in_a_common_space_the_twins_are_the_network_and_the_space_alone(tmp_path):
+def test_in_a_common_space_the_controls_are_the_network_and_the_space_alone(tmp_path):
     (tmp_path / "party.py").write_text(PARTY_FILE)
     task = COMMON.task(10)
     client = make_client(f"{tmp_path}/party.py:p0", "p0", WorkOptions(), Policy(), task)
-    twins = Twins(tmp_path, client)
+    controls = Controls(tmp_path, client)
     client.round_number = 2
-    twins.catch_up(eval_every=1, last=2)
-    assert {title: twin.method for title, twin in twins.clients.items()} == {NETWORK: IL, SPACE: CA}
-    assert [twin.round_number for twin in twins.clients.values()] == [2, 1]
-    assert twins.tested_on == "test data"
+    controls.catch_up(eval_every=1, last=2)
+    assert {title: control.method for title, control in controls.clients.items()} == {ALONE: CA, SHORT: IL}
+    assert [control.round_number for control in controls.clients.values()] == [1, 2]
+    assert controls.tested_on == "test data"
 
     held = len(client.learner.held_rows)
     assert held >= 10
-    client.test = None  # then the held-out samples test, and no twin has trained on them
-    twins = Twins(tmp_path, client)
-    for twin in twins.clients.values():
-        assert len(twin.test) == held
-        assert len(twin.samples) == len(client.samples) - held
-    assert twins.tested_on == "own held-out samples"
+    client.test = None  # then the held-out samples test, and no control has trained on them
+    controls = Controls(tmp_path, client)
+    for control in controls.clients.values():
+        assert len(control.test) == held
+        assert len(control.samples) == len(client.samples) - held
+    assert controls.tested_on == "own held-out samples"
 
 
 def test_without_any_sample_to_test_on_a_comparison_is_refused(tmp_path):
     client = make()
     client.test = None
     with pytest.raises(ConfigError, match="needs samples to test on: give the party test data"):
-        Twins(tmp_path, client)
+        Controls(tmp_path, client)
 
 
 @pytest.fixture(scope="module")
@@ -193,10 +194,10 @@ def test_the_last_line_tells_all_three_and_the_report_has_them(relay, tmp_path, 
     assert f"{100 * told['alone']:.2f}" in html
 
     run(capsys, *arguments(relay, "alice", "--rounds", 1, "--restart"))
-    assert not list(Path("repshare-digits-alice").glob("*twin*"))
+    assert not list(Path("repshare-digits-alice").glob("*control*"))
 
 
-def test_a_client_killed_with_its_twins_comes_to_the_same_bits(relay, tmp_path, monkeypatch, capsys):
+def test_a_client_killed_with_its_controls_comes_to_the_same_bits(relay, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
 
     def options(state, *more):
@@ -207,7 +208,7 @@ def test_a_client_killed_with_its_twins_comes_to_the_same_bits(relay, tmp_path, 
     eventually(lambda: len(records("cut")) > 2, "some rounds")
     assert process.stop(signal.SIGKILL) == -signal.SIGKILL
     run(capsys, *options("cut"))
-    for file in ("alone.twin", "alone-with-short-features.twin", "client.state"):
+    for file in ("alone.control", "alone-with-short-features.control", "client.state"):
         assert Path("cut", file).read_bytes() == Path("whole", file).read_bytes(), file
     assert records("cut") == records("whole")
 

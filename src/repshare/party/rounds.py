@@ -1,4 +1,4 @@
-"""A party's rounds in a space: improve while others do, then watch until somebody joins, leaves or changes."""
+"""A party's rounds: one after the other; or until they change little, and again when another client changes."""
 
 import math
 import time
@@ -9,17 +9,20 @@ from repshare.exchange import Exchange
 from repshare.party.grouping import gather
 from repshare.party.state import OwnRecord, State
 
-FEWEST_ROUNDS = 20  # after a change of who takes part
-MOST_ROUNDS = 100  # the same, where the gap does not become small
-SMALL_GAP = 0.01  # with which the classifier is as good as the last one: docs/method.md, "when to stop"
-ROUNDS_OF_SUMS = 2  # the same for class sums, which do not depend on what others share: publish, and read the total
 SLICE_SECONDS = 2.0  # of waiting, so that an interrupt is noticed
 LATE_SECONDS = 6.0  # after which a round begins without the clients that have not published since the last one
 GATHER_SECONDS = 0.005  # for each of the others, between two looks at what they have published
 POLL_SECONDS = 0.5  # how soon a member takes part in a meeting that another one begins
 
 
-def take_part_in_space(
+def take_part(state: State, rounds: int | None = None, *, eval_every: int = 1) -> Generator[OwnRecord]:
+    """Yield round after round, up to round number `rounds`; each is kept before it is yielded."""
+    while rounds is None or state.client.round_number < rounds:
+        number = state.client.round_number + 1
+        yield state.play(test=number % eval_every == 0 or number == rounds)
+
+
+def take_part_until_settled(
     state: State,
     exchange: Exchange,
     rounds: int | None = None,
@@ -88,7 +91,6 @@ class _Progress:
 
     def __init__(self, state: State) -> None:
         self.state, self.known, self.improved, self.failed = state, state.client.learner.behind, 0, False
-        self.gap = math.inf  # in the last round, before its step
 
     def ended(self, rounds: int | None) -> bool:
         return rounds is not None and self.state.client.round_number >= rounds
@@ -96,9 +98,8 @@ class _Progress:
     @property
     def is_settled(self) -> bool:
         """Whether more rounds would change little."""
-        if self.state.client.learner.settles_at_once:
-            return self.improved >= ROUNDS_OF_SUMS
-        return self.improved >= (FEWEST_ROUNDS if self.gap <= SMALL_GAP else MOST_ROUNDS)
+        enough = self.state.client.learner.enough
+        return enough is not None and self.improved >= enough
 
     def play(self, rounds: int | None, eval_every: int, *, meets: bool = False) -> OwnRecord:
         number = self.state.client.round_number + 1
@@ -109,7 +110,6 @@ class _Progress:
         before, self.known = self.known, self.state.client.learner.behind
         if not self.failed:
             self.improved = self.improved + 1 if self.known == before else 1
-            self.gap = math.inf if record.gap is None else record.gap
         return record
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from repshare.space import numbers
+from repshare.space import seeded
 
 Matrix = NDArray[np.float64]
 STEP = 2.0**-14  # of a filter's numbers: coarse enough to come out the same from any linear algebra
@@ -43,25 +43,25 @@ class Bank(NamedTuple):
 
 
 def accumulate(images: Tensor) -> Tensor:
-    """Return running sums of pixels and of their squares (n, 2, h + 1, w + 1): any square's mean is four of them."""
+    """Running sums of pixels and of their squares (n, 2, h + 1, w + 1): any square's mean is four of them."""
     moments = [each.mean(dim=1, keepdim=True) for each in (images, images.square())]
     return F.pad(torch.cat(moments, dim=1), (1, 0, 1, 0)).cumsum(2).cumsum(3)
 
 
 def rectify(likeness: Tensor, scale: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
-    """Return both signs, scaled, less a threshold; the first in place. Apart: joining them takes as long as filters."""
+    """Both signs, scaled, less a threshold; the first in place. Apart: joining them takes as long as filters."""
     negative = (-threshold - likeness.mul_(scale)).clamp_min_(0)
     return likeness.sub_(threshold).clamp_min_(0), negative
 
 
 def root(values: Tensor) -> Tensor:
-    """Return square roots, in place. PyTorch's own take five times as long where there are zeros."""
+    """Square roots, in place. PyTorch's own take five times as long where there are zeros."""
     return values.mul_(values.clamp_min(LEAST).rsqrt_())
 
 
 def draw_filters(count: int, size: int, *path: int | str) -> Matrix:
     """Draw random filters (count, size) of length 1."""
-    drawn = numbers.normal((count, size), *path).astype(np.float64)
+    drawn = seeded.normal((count, size), *path).astype(np.float64)
     return np.asarray(drawn / np.linalg.norm(drawn, axis=1, keepdims=True))
 
 
@@ -87,13 +87,13 @@ def make_bank(
 
 
 def as_filters(matrix: Matrix, channels: int, edge: int) -> Tensor:
-    """Return the rows as filters (rows, channels, edge, edge) in fp32."""
+    """The rows as filters (rows, channels, edge, edge) in fp32."""
     rows = torch.from_numpy((np.rint(matrix / STEP) * STEP).astype(np.float32)).view(-1, channels, edge, edge)
     return torch.empty(rows.shape, memory_format=torch.channels_last).copy_(rows)  # also of one channel
 
 
 def _whiten_patches(photographs: NDArray[np.float32], edge: int, epsilon: float, noise: float = 0.02) -> Matrix:
-    """Return the matrix that makes a patch's pixels independent: the inverse root of their covariance (size, size)."""
+    """The matrix that makes a patch's pixels independent: the inverse root of their covariance (size, size)."""
     patches = F.unfold(torch.from_numpy(photographs), edge)[:, :, ::11].transpose(1, 2).flatten(0, 1).double().numpy()
     patches -= patches.mean(axis=1, keepdims=True)
     patches /= np.sqrt(np.square(patches).mean(axis=1, keepdims=True) + epsilon)
@@ -104,7 +104,7 @@ def _whiten_patches(photographs: NDArray[np.float32], edge: int, epsilon: float,
 
 
 def spectral(matrix: Matrix, change: Callable[[Matrix], Matrix]) -> Matrix:
-    """Return the symmetric matrix with its eigenvalues changed: free of the eigenvectors' signs and order."""
+    """The symmetric matrix with its eigenvalues changed: free of the eigenvectors' signs and order."""
     values, vectors = np.linalg.eigh(matrix)
     return np.asarray((vectors * change(np.clip(values, 0, None))) @ vectors.T)
 
@@ -126,7 +126,7 @@ class Rotations:
         bits = max(2, (inputs - 1).bit_length())
         self.rows, self.columns = 1 << bits // 2, 1 << bits - bits // 2
         size = self.rows * self.columns
-        drawn = numbers.uniform((-(-self.half // size), 3, size), seed, "signs")
+        drawn = seeded.uniform((-(-self.half // size), 3, size), seed, "signs")
         self._signs = torch.from_numpy(np.where(drawn < 0.5, np.float32(-1), np.float32(1)))
         self._left, self._right = _hadamard(self.rows), _hadamard(self.columns)
 
@@ -135,7 +135,7 @@ class Rotations:
         return torch.cat([self.at_once(rows) for rows in torch.split(vectors, PIECE)])
 
     def at_once(self, vectors: Tensor) -> Tensor:
-        """Return the same, without the division into pieces."""
+        """The same, without the division into pieces."""
         size = self.rows * self.columns
         left, right, signs = (tensor.to(vectors.device) for tensor in (self._left, self._right, self._signs))
         padded = torch.nn.functional.pad(vectors, (0, size - self.inputs))
@@ -150,7 +150,7 @@ class Rotations:
 
 
 def _hadamard(size: int) -> Tensor:
-    """Return the orthogonal matrix of ±1/√size (Sylvester's)."""
+    """The orthogonal matrix of ±1/√size (Sylvester's)."""
     matrix = torch.ones(1, 1)
     while len(matrix) < size:
         matrix = torch.cat([torch.cat([matrix, matrix], 1), torch.cat([matrix, -matrix], 1)])

@@ -11,7 +11,7 @@ from scipy.linalg import eigh
 from repshare.errors import ConfigError
 from repshare.space import Patches, choose, describe, fingerprint, glyphs, read
 from repshare.space.agreement import Agreement
-from repshare.space.glyphs import discriminate, draw_glyphs
+from repshare.space.handwriting import discriminate, draw_glyphs
 from repshare.space.patch_map import reduce
 
 SMALL = Patches((1, 8, 8), sizes=(3, 4), filters=8, components=20, components_of="glyphs")

@@ -16,7 +16,7 @@ from repshare.exchange import Exchange
 from repshare.methods import CA, CS
 from repshare.sharing import wire
 from repshare.sharing.parts import BESIDE, MOST_WEIGHT, SHRINKAGES, Part, as_release
-from repshare.sharing.task import make_common_task
+from repshare.sharing.task import make_space_task
 from repshare.space import Patches, choose
 from repshare.space.agreement import Agreement
 from repshare_lab.config import Setting
@@ -25,11 +25,11 @@ from repshare_lab.simulation.plan import make_run
 
 COMMON = Agreement(Patches((1, 8, 8), sizes=(3, 4), filters=12))  # d = 432
 DIMENSION = COMMON.space.dimension
-EXACT = Policy(common_precision="fp32", held_out=0.1)
+EXACT = Policy(precision="fp32", held_out=0.1)
 
 
 def make_board(space=COMMON):
-    return Board(make_common_task(10, space.space.dimension, space.name))
+    return Board(make_space_task(10, space.space.dimension, space.name))
 
 
 class Tapped(Exchange):
@@ -102,7 +102,7 @@ def test_what_leaves_is_the_part_and_nothing_else(halves):
     a, b = make_client(own, board, "a", policy=EXACT), make_client(other, board, "b")
     for round in (1, 2, 3):
         in_turn([a, b], 1)
-        body, part = a.exchange.bodies[-1], a.learner.space.model.part()
+        body, part = a.exchange.bodies[-1], a.learner.model.part()
         assert body == wire.encode_release(as_release(part, round, COMMON.name))
         left = wire.decode_release(body)
         assert left.means.vectors.shape == (11, DIMENSION + BESIDE)
@@ -119,7 +119,7 @@ def test_the_total_that_a_client_collects_is_of_all_samples_that_count(halves):
     a, b = make_client(own, board, "a", policy=EXACT), make_client(other, board, "b", policy=EXACT)
     in_turn([a, b], 3)
     taught = wire.decode_teacher(a.exchange.collect(Wants(0, 0)))
-    parts = [client.learner.space.model.part() for client in (a, b)]
+    parts = [client.learner.model.part() for client in (a, b)]
     assert taught.means.counts.tolist() == [360] * 11
     expected = (parts[0].vectors + parts[1].vectors) / 2
     assert taught.means.vectors[:10, :DIMENSION] == pytest.approx(expected, abs=1e-6)
@@ -156,7 +156,7 @@ def test_too_few_samples_are_not_held_out(halves):
 def test_only_samples_and_classes_that_may_be_shared_count(halves):
     (own, _), _ = halves
     allowed = tuple(range(0, 150))
-    policy = Policy(share_samples=allowed, share_classes=(1, 2, 7), common_precision="fp32", held_out=0.0)
+    policy = Policy(share_samples=allowed, share_classes=(1, 2, 7), precision="fp32", held_out=0.0)
     client = make_client(own, make_board(), policy=policy)
     client.round()
     left = wire.decode_release(client.exchange.bodies[0]).means
@@ -172,7 +172,7 @@ def test_only_samples_and_classes_that_may_be_shared_count(halves):
 
 def test_a_sample_that_may_not_be_shared_changes_nothing_that_leaves(halves):
     (own, _), _ = halves
-    policy = Policy(share_samples=tuple(range(100)), common_precision="fp32", held_out=0.0)
+    policy = Policy(share_samples=tuple(range(100)), precision="fp32", held_out=0.0)
     bodies = []
     for factor in (1, -1):
         images = own[0].clone()
@@ -270,12 +270,12 @@ def with_others(own, others, policy, test):
     return in_turn([client, *partners], 6)[0]
 
 
-@pytest.mark.parametrize("keep_to_self", [False, True])
-def test_honest_partners_are_not_doubted(digits, three_others, keep_to_self):
+@pytest.mark.parametrize("prefer_own", [False, True])
+def test_honest_partners_are_not_doubted(digits, three_others, prefer_own):
     (images, labels), test = digits
     own = images[:240], labels[:240]
     alone = make_client(own, name="own", method=CA, test=test).round().test_accuracy
-    record = with_others(own, three_others, Policy(held_out=0.25, keep_to_self=keep_to_self), test)
+    record = with_others(own, three_others, Policy(held_out=0.25, prefer_own=prefer_own), test)
     assert record.doubt is None
     assert record.test_accuracy > alone
     assert record.held_out >= record.held_out_alone - 0.1
@@ -286,7 +286,7 @@ def test_a_majority_that_shares_noise_is_doubted_and_can_be_ignored(digits, thre
     own = images[:300], labels[:300]
     liars = [(noise(200, seed), data[1]) for seed, data in enumerate(3 * three_others)]
     policy = Policy(held_out=0.25)
-    heard, kept = (with_others(own, liars, replace(policy, keep_to_self=keep), test) for keep in (False, True))
+    heard, kept = (with_others(own, liars, replace(policy, prefer_own=keep), test) for keep in (False, True))
     assert "other clients make it worse: of 75 held-out samples" in heard.doubt
     assert heard.doubt == kept.doubt
     assert heard.held_out < heard.held_out_alone
@@ -308,11 +308,11 @@ def test_a_liar_with_the_longest_vectors_that_are_taken_stops_nobody(halves):
     (own, _), _ = halves
     board = make_board()
     board.accept("liar", wire.encode_release(as_release(longest_lie(), 1, COMMON.name)))
-    for policy in (Policy(), Policy(keep_to_self=True)):
+    for policy in (Policy(), Policy(prefer_own=True)):
         client = make_client(own, board, "a", policy=policy)
         record = in_turn([client], 4)[0]
         assert "other clients make it worse" in record.doubt
-        assert np.abs(client.learner.space.model.published.alpha).max() <= MOST_WEIGHT
+        assert np.abs(client.learner.model.published.alpha).max() <= MOST_WEIGHT
         assert record.trouble is None
 
 
@@ -338,7 +338,7 @@ def test_clients_that_take_turns_converge_though_the_first_of_them_elect_otherwi
 
 
 def find_vote(client):
-    dual = client.learner.space.model
+    dual = client.learner.model
     return dual._read(dual.published).wanted
 
 
@@ -362,7 +362,7 @@ def test_a_client_whose_only_partner_is_withdrawn_returns_to_its_own_classifier(
     in_turn([a, b], 6)
     board.withdraw("b")
     in_turn([a], 20)
-    dual = a.learner.space.model
+    dual = a.learner.model
     assert dual.total is None
     own = dual.alone().weights
     assert np.linalg.norm(dual.linear().weights - own) < 0.01 * np.linalg.norm(own)
@@ -390,7 +390,7 @@ def test_what_a_client_says_its_weights_are_for_changes_nothing_for_the_others(o
     a, b, liar = (make_client(data, board, name, test=test) for data, name in zip(parts, "abc", strict=True))
     in_turn([a, b, liar], 6)
     records = in_turn([a, b], 20)
-    told = liar.learner.space.model.part()._replace(shrinkage=shrinkage)
+    told = liar.learner.model.part()._replace(shrinkage=shrinkage)
     board.accept("c", wire.encode_release(as_release(told, 7, COMMON.name)))
     assert in_turn([a, b], 6)[0].test_accuracy == pytest.approx(records[0].test_accuracy, abs=0.02)
 
@@ -402,7 +402,7 @@ def test_samples_whose_weights_are_all_0_because_of_a_liar_still_count_once(halv
     client.round()
     board.accept("liar", wire.encode_release(as_release(longest_lie(), 1, COMMON.name)))
     in_turn([client], 2)
-    dual = client.learner.space.model
+    dual = client.learner.model
     assert not dual.published.alpha.any()
     assert dual._read(dual.published).samples == dual.total.samples
 
@@ -448,7 +448,7 @@ def test_releases_that_are_lost_lead_nobody_astray(digits):
 def test_the_default_space_is_the_one_that_suits_the_data(halves):
     (own, _), _ = halves
     client = make_client(own, method=CA, space=None)
-    assert client.learner.space.agreement == Agreement(choose((), own[0][:1], 0))
+    assert client.learner.agreement == Agreement(choose((), own[0][:1], 0))
 
 
 def test_a_client_of_another_space_is_told_both_and_trains_alone(halves):
@@ -509,7 +509,7 @@ def test_a_run_in_a_common_space_is_over_after_fewer_rounds():
     assert (shared.rounds, shared.eval_every) == (10, 1)
     assert (alone.rounds, alone.eval_every) == (1, 1)
     assert make_run("RS", 0, setting).setting is setting
-    last_only = make_run("CS", 0, replace(setting, eval_every=100, common_rounds=7)).setting
+    last_only = make_run("CS", 0, replace(setting, eval_every=100, space_rounds=7)).setting
     assert (last_only.rounds, last_only.eval_every) == (7, 7)
     assert make_run("CS", 0, replace(setting, rounds=3)).setting.rounds == 3
 
@@ -539,7 +539,7 @@ def test_what_a_common_classifier_cannot_do_is_refused_before_it_begins(splits, 
     [
         ({"shrinkage": 0.0}, "shrinkage must be above 0 and finite, not 0.0"),
         ({"loss": "hinge"}, "loss must be one of squared, discriminant, not 'hinge'"),
-        ({"common_rounds": 0}, "common_rounds must be a whole number of at least 1, not 0"),
+        ({"space_rounds": 0}, "space_rounds must be a whole number of at least 1, not 0"),
     ],
 )
 def test_a_setting_of_a_common_classifier_that_makes_no_sense_is_refused(changes, words):
@@ -553,7 +553,7 @@ def test_a_setting_of_a_common_classifier_that_makes_no_sense_is_refused(changes
         ({"held_out": 1.0}, "held_out must be at least 0 and below 1, not 1.0"),
         ({"held_out": -0.1}, "held_out must be at least 0 and below 1, not -0.1"),
         ({"releases": 0}, "releases must be a whole number of at least 1, not 0"),
-        ({"common_precision": "fp8"}, "common_precision must be one of fp32, fp16, not 'fp8'"),
+        ({"precision": "fp8"}, "precision must be one of fp32, fp16, int8, not 'fp8'"),
     ],
 )
 def test_a_policy_of_a_common_classifier_that_makes_no_sense_is_refused(changes, words):

@@ -10,10 +10,11 @@ import pytest
 from repshare import Board, Client, LocalExchange
 from repshare.errors import Unreachable
 from repshare.exchange.relay import Membership
-from repshare.party import space as rounds_in_space
-from repshare.party.space import take_part_in_space
+from repshare.party import rounds as party_rounds
+from repshare.party.rounds import take_part_until_settled
 from repshare.party.state import State
-from support.common_parties import COMMON
+from repshare.space import dual
+from support.space_parties import COMMON
 
 
 class Unreliable(LocalExchange):
@@ -48,7 +49,7 @@ class Unreliable(LocalExchange):
 @pytest.fixture
 def board(monkeypatch):
     for name, seconds in {"SLICE_SECONDS": 0.01, "LATE_SECONDS": 0.2, "GATHER_SECONDS": 0.001}.items():
-        monkeypatch.setattr(rounds_in_space, name, seconds)
+        monkeypatch.setattr(party_rounds, name, seconds)
     return Board(COMMON.task(10))
 
 
@@ -68,7 +69,7 @@ def play(rounds, count):
 def test_a_client_whose_first_release_was_lost_publishes_it_later_though_nobody_else_is_there(board, tmp_path, splits):
     """Or two clients that began while the relay was away would watch for each other forever."""
     state, exchange = make_state(tmp_path, board, splits, 0)
-    rounds = take_part_in_space(state, exchange)
+    rounds = take_part_until_settled(state, exchange)
     exchange.reachable = False
     assert play(rounds, 1)[0].trouble == "the board is away"
     exchange.reachable = True
@@ -78,11 +79,11 @@ def test_a_client_whose_first_release_was_lost_publishes_it_later_though_nobody_
 
 
 def test_rounds_without_an_exchange_do_not_count(board, tmp_path, splits, monkeypatch):
-    monkeypatch.setattr(rounds_in_space, "MOST_ROUNDS", 5)
-    monkeypatch.setattr(rounds_in_space, "SMALL_GAP", 0.0)
+    monkeypatch.setattr(dual, "MOST_ROUNDS", 5)
+    monkeypatch.setattr(dual, "SMALL_GAP", 0.0)
     (one, exchange), (other, _) = (make_state(tmp_path, board, splits, number) for number in (0, 1))
     other.play(test=False)
-    rounds = take_part_in_space(one, exchange)
+    rounds = take_part_until_settled(one, exchange)
     assert [record.trouble for record in play(rounds, 4)] == [None] * 4  # from the second on, of the same samples
     exchange.reachable = False
     assert all(record.trouble for record in play(rounds, 6))
@@ -97,11 +98,11 @@ def test_a_client_goes_on_until_its_gap_is_small_or_it_has_done_many_rounds(
     board, tmp_path, splits, monkeypatch, small, most
 ):
     for name, value in {"FEWEST_ROUNDS": 3, "SMALL_GAP": small, "MOST_ROUNDS": most}.items():
-        monkeypatch.setattr(rounds_in_space, name, value)
+        monkeypatch.setattr(dual, name, value)
     (one, exchange), (other, _) = (make_state(tmp_path, board, splits, number) for number in (0, 1))
     other.play(test=False)
     gaps, idle, told = [], 0, []
-    for step in take_part_in_space(one, exchange, settled=lambda: told.append(len(gaps))):
+    for step in take_part_until_settled(one, exchange, settled=lambda: told.append(len(gaps))):
         idle = idle + 1 if step is None else 0
         if step is not None:
             gaps.append(step.gap)
@@ -114,12 +115,12 @@ def test_a_client_goes_on_until_its_gap_is_small_or_it_has_done_many_rounds(
 
 
 def test_who_only_watches_is_not_forgotten_and_who_is_gone_is(board, tmp_path, splits, monkeypatch):
-    monkeypatch.setattr(rounds_in_space, "FEWEST_ROUNDS", 3)
-    monkeypatch.setattr(rounds_in_space, "SMALL_GAP", math.inf)
+    monkeypatch.setattr(dual, "FEWEST_ROUNDS", 3)
+    monkeypatch.setattr(dual, "SMALL_GAP", math.inf)
     aging = Board(replace(board.task, max_age=1.0))
     (one, exchange), (gone, _) = (make_state(tmp_path, aging, splits, number) for number in (0, 1))
     gone.play(test=False)
-    rounds, settled, names = take_part_in_space(one, exchange, settled=lambda: settled.append(True)), [], set()
+    rounds, settled, names = take_part_until_settled(one, exchange, settled=lambda: settled.append(True)), [], set()
     until = time.monotonic() + 3
     while time.monotonic() < until:
         next(rounds)
@@ -132,11 +133,11 @@ def test_who_only_watches_is_not_forgotten_and_who_is_gone_is(board, tmp_path, s
 
 def test_those_who_are_gone_are_waited_for_once(board, tmp_path, splits, monkeypatch):
     """Of four others, two publish in every round, and two have gone."""
-    monkeypatch.setattr(rounds_in_space, "LATE_SECONDS", 0.6)
+    monkeypatch.setattr(party_rounds, "LATE_SECONDS", 0.6)
     (one, exchange), *others = (make_state(tmp_path, board, splits, number) for number in range(5))
     for other, _ in others:
         other.play(test=False)
-    waited, rounds = [], take_part_in_space(one, exchange)
+    waited, rounds = [], take_part_until_settled(one, exchange)
     for number in range(1, 8):
         started = time.monotonic()
         while (step := next(rounds)) is None:

@@ -90,7 +90,7 @@ class Simulation:
     def __init__(self, folder, names, space=COMMON, state=lambda name: None):
         (folder / "party.py").write_text(PARTY_FILE)
         self.task = task = replace(space.task(10), minimum_count=2)  # as `repshare relay tasks create` makes it
-        self.board, file, usual = Board(task), folder / "party.py", (WorkOptions(), Policy(keep_to_self=False))
+        self.board, file, usual = Board(task), folder / "party.py", (WorkOptions(), Policy(prefer_own=False))
         self.clients = {name: make_client(f"{file}:{name}", name, *usual, task, folder=state(name)) for name in names}
 
     def play(self, present):

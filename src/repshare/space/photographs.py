@@ -9,7 +9,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from repshare.space import numbers
+from repshare.space import seeded
 
 SHAPES = 120  # in an image, the last on top
 SMALLEST, LARGEST = 1.5, 20.0  # radii in pixels; their density falls with the third power
@@ -20,8 +20,8 @@ def draw_leaves(count: int, shape: tuple[int, int, int], seed: int) -> NDArray[n
     """Draw images (count, channels, height, width) of mean 0 and variance 1."""
     channels, height, width = shape
     rows, columns = np.mgrid[0 : height * FINER, 0 : width * FINER].astype(np.float32)
-    drawn = numbers.uniform((count, SHAPES, 6), seed, "shapes").astype(np.float64)
-    colours = numbers.normal((count, SHAPES, channels + 2), seed, "colours").astype(np.float64)
+    drawn = seeded.uniform((count, SHAPES, 6), seed, "shapes").astype(np.float64)
+    colours = seeded.normal((count, SHAPES, channels + 2), seed, "colours").astype(np.float64)
     images = np.zeros((count, channels, height, width), np.float32)
     for number in range(count):
         image = np.full((channels, *rows.shape), 0.5, np.float32)
