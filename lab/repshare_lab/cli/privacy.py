@@ -1,7 +1,5 @@
 """`repshare privacy plan`: what a budget means before it is spent."""
 
-from typing import Literal
-
 from rich.console import Console
 
 from repshare.cli.parsing import Json, print_json
@@ -15,7 +13,6 @@ def plan(
     releases: int = Policy.planned_releases,
     n_avg: int = Policy.n_avg,
     m_up: int = Policy.m_up,
-    adjacency: Literal["replace", "add-remove"] = Policy.adjacency,
     class_sizes: tuple[int, ...] = (12, 120, 1200),
     dimension: int = 84,
     clients: int = 10,
@@ -37,16 +34,13 @@ def plan(
         releases: Number of releases that the budget is spread over.
         n_avg: Number of samples averaged into each observation.
         m_up: M↑: number of observations of each class in a release. With 0, the class means get the whole budget.
-        adjacency: Which change of the data ε hides: a sample replaced by another of its class, or one added or removed.
-        class_sizes: Number of samples that a client has of each class. With replace, the smallest decides the noise.
+        class_sizes: Number of samples that a client has of each class. The smallest decides the noise.
         dimension: d', the length of a representation.
         clients: Number of clients that share.
     """
     from repshare_lab.experiments.forecast import forecast
 
-    policy = Policy(
-        epsilon=epsilon, delta=delta, planned_releases=releases, n_avg=n_avg, m_up=m_up, adjacency=adjacency
-    )
+    policy = Policy(epsilon=epsilon, delta=delta, planned_releases=releases, n_avg=n_avg, m_up=m_up)
     outlook = forecast(policy, class_sizes, dimension, clients)
     if json:
         print_json({**outlook._asdict(), "classes": [each._asdict() for each in outlook.classes]})

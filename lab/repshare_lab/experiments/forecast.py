@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from repshare.config import Policy
 from repshare.errors import ConfigError
-from repshare.privacy.guard import common_noise, individual_noise
+from repshare.privacy.guard import noise_multiplier
 
 
 class Expected(NamedTuple):
@@ -36,9 +36,8 @@ def forecast(policy: Policy, sizes: Sequence[int], dimension: int, clients: int)
         raise ConfigError("there is nothing to plan without epsilon")
     if not sizes or min(sizes) < 1 or dimension < 1 or clients < 1:
         raise ConfigError("class sizes, dimension and clients must be at least 1")
-    clip, replaced = policy.clip or math.sqrt(dimension), policy.adjacency == "replace"
-    noise = common_noise(policy, min(sizes)) if replaced else individual_noise(policy)
-    sensitivity = 2.0 if replaced else 1.0  # in clip norms
+    clip, noise = policy.clip or math.sqrt(dimension), noise_multiplier(policy, min(sizes))
+    sensitivity = 2.0  # in clip norms: a sample is replaced
     length = noise * sensitivity * math.sqrt(dimension)
     classes = [
         Expected(size, length / size, length / min(policy.n_avg, size), length / size / math.sqrt(clients))
