@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-NEVER = ("IPython", "jinja2", "matplotlib", "narwhals", "pandas", "pyarrow", "ray", "sklearn", "torchvision")
+NEVER = ("IPython", "jinja2", "matplotlib", "narwhals", "pandas", "pyarrow", "sklearn", "torchvision")
 NOT_BY_US = (  # beyond those modules of theirs that `import torch` itself imports
     "functorch", "mpmath", "networkx", "onnx", "sympy", "tensorboard", "torch._dynamo", "torch._export",
     "torch._functorch", "torch._higher_order_ops", "torch._inductor", "torch.ao", "torch.distributed", "torch.export",

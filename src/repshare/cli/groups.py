@@ -39,7 +39,7 @@ LAYOUTS: dict[str, Layout] = {
     },
 }
 REMOVED = {
-    "ray": "use the workers of repshare_lab.simulation.cluster in Python",
+    "ray": "d934b08 is the last commit that simulates on a Ray cluster",
     "inline": "--workers 0 does it",
     "runs": "runs are saved in runs/: change the folder first",
     "data-folder": "repshare data fetch NAME --folder FOLDER once, then it is in the cache",
