@@ -7,7 +7,7 @@ aggregate is made from all clients' means of a class, or of many drawn at random
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from repshare.board import outliers
 from repshare.board.checking import Survey
 from repshare.board.robust import RobustMeans, read_means
 from repshare.board.server import Server
-from repshare.board.state import BoardMember, BoardState, Cache, release_key, row_key
+from repshare.board.state import BoardMember, BoardState, Cache, row_key
 from repshare.board.teaching import draw, make_teacher, make_teacher_of_peers
 from repshare.board.upgrade import upgrade
 from repshare.errors import Damaged, Outdated, Refused
@@ -49,8 +49,6 @@ class BoardStatus(NamedTuple):
 
 class Board(Server):
     """The server's half of Algorithm 1 for one task: accepts releases, and hands out teachers. It never trains."""
-
-    teaches_by_name = True
 
     def __init__(
         self,
@@ -213,11 +211,6 @@ class Board(Server):
     def find_faults(self) -> dict[str, str]:
         """Return what is damaged, or does not fit together: key -> what is wrong with it."""
         return self.store.read(lambda state: Survey(self.task, state)).faults
-
-    def weigh(self, clients: Sequence[str]) -> int:
-        """The bytes of what these clients shared last."""
-        keys = [release_key(name) for name in clients]
-        return sum(len(body or b"") for body in self.store.read(lambda state: state.get(keys)))
 
     def save(self) -> bytes:
         """Return all that the board keeps, as bytes."""
