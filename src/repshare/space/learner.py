@@ -313,21 +313,24 @@ class SpaceLearner(Learner):
         return together, alone
 
     def _doubt(self, together: Hits | None, alone: Hits | None) -> str | None:
-        """What speaks against the others: more samples lost than gained, beyond chance (McNemar).
+        """What speaks against the others: more samples lost than gained, beyond chance (McNemar's exact test, 5 %).
 
         Where samples are left out in turn, classes count the same: who has few samples of a class has most to gain
         there. A single class says nothing, as its classifier alone is always right.
         """
         if together is None or alone is None:
             return None
-        weights = np.ones(len(alone))
-        if not self._holds_out:
+        lost, gained = alone & ~together, together & ~alone
+        if self._holds_out:
+            differ = int((lost | gained).sum())
+            chances = sum(math.comb(differ, count) for count in range(int(lost.sum()), differ + 1))
+            is_worse = 20 * chances < 2**differ  # exact: a few samples would pass a normal distribution too often
+        else:
             sizes = np.bincount(self.model.labels)
             weights = 1 / sizes[self.model.labels]
-            if np.count_nonzero(sizes) < 2:
-                return None
-        lost, gained = alone & ~together, together & ~alone
-        if weights[lost].sum() - weights[gained].sum() <= CERTAIN * math.sqrt(np.square(weights[lost | gained]).sum()):
+            surplus, spread = weights[lost].sum() - weights[gained].sum(), np.square(weights[lost | gained]).sum()
+            is_worse = bool(surplus > CERTAIN * math.sqrt(spread)) and np.count_nonzero(sizes) > 1
+        if not is_worse:
             return None
         return (
             f"other clients make it worse: of {len(alone)} {self.judged_on} {100 * together.mean():.1f} % right with "
