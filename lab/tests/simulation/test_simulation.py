@@ -25,7 +25,7 @@ def bits(run, splits, workers):
     return [[replace(record, seconds=0.0) for record in records] for records in simulate(run, splits, workers)]
 
 
-@pytest.fixture(scope="module", params=[1, 2, 4])
+@pytest.fixture(scope="module", params=[2, 4])
 def processes(request):
     with Processes(request.param) as workers:
         yield workers
