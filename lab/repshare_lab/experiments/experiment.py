@@ -184,5 +184,5 @@ def _holds(lines: Sequence[Line], cell: Cell) -> bool:
 
 
 def what_was_seen(_: Cell, lines: Sequence[Line]) -> list[Line]:
-    """Return what looks at the clients gave: a line for each."""
+    """Keep the lines of looks at the clients."""
     return [{"round": line["round"], **line["seen"]} for line in lines if "seen" in line]

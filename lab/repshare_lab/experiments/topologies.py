@@ -52,7 +52,7 @@ def write_table(dataset: str, lines: Sequence[Line]) -> str:
 
 
 def _difference(title: str, lines: Sequence[Line]) -> str:
-    """Return how far this way is from the relay, seed by seed [points]."""
+    """The mean difference to the relay, seed by seed [points]."""
     own, relay = (
         {line["seed"]: line["accuracy"] for line in lines if (line["row"], line["clients"]) == (row, SIZE)}
         for row in (title, RELAY)

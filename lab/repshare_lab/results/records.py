@@ -190,7 +190,7 @@ def _without_gone(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _find_lost(held: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
-    """Return which methods, seeds or rounds of a comparison a description lacks, in words; nothing if none."""
+    """The methods, seeds or rounds of a comparison that a description lacks, in words; nothing if none."""
     if lost := [name for name in held.get("methods", ()) if name not in wanted["methods"]]:
         return f"also the methods {', '.join(lost)}"
     if lost := [seed for seed in held.get("seeds", ()) if seed not in wanted["seeds"]]:

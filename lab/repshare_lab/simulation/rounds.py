@@ -170,7 +170,7 @@ class Simulation:
             self.server.load(wire.decode_items(saved)[""])
 
     def _teach(self, wanted: Mapping[int, Wants]) -> dict[int, bytes | None]:
-        """Return what each client gets."""
+        """The server's bytes for each client."""
         server = self.server
         if server is None:
             return dict.fromkeys(wanted)
