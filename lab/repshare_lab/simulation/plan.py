@@ -129,7 +129,7 @@ def _suggest_model(data: Splits | int) -> str:
 
 
 def measure(splits: Splits) -> dict[str, int]:
-    """The sizes of the data that a model is built for: `channels` of images, `features` of tables, `tokens` of token ids."""
+    """The sizes that a model is built for: `channels` of images, `features` of tables, `tokens` of token ids."""
     inputs = [each.inputs for each in (splits.train, splits.test)]
     arrays = [each for each in inputs if not isinstance(each, dict)]
     if len(arrays) < 2:
