@@ -19,7 +19,7 @@ from repshare_lab.methods import find_method
 from repshare_lab.methods.afl import unpack
 from repshare_lab.simulation import Inline, simulate
 from repshare_lab.simulation.plan import make_run, resolve
-from support.simulations import bits, resumed_bits
+from support.simulations import bits
 
 COMMON = Agreement(Patches((1, 8, 8), sizes=(3,), filters=5))  # d = 90
 D = COMMON.space.dimension
@@ -28,14 +28,6 @@ SMALL = Setting(
     dataset="digits", samples=150, clients=3, rounds=3, model=("lenet5", "mlp"), partition="dirichlet", alpha=0.3,
     dropout=0.2, space=WORDS,
 )  # fmt: skip
-
-
-def test_records_are_the_same_wherever_it_runs(splits, inline, processes, tmp_path):
-    run = Run("AFL", 0, SMALL)
-    whole = bits(run, splits, inline)
-    assert not any(record.trouble for records in whole for record in records)
-    assert bits(run, splits, processes) == whole
-    assert resumed_bits(run, splits, inline, tmp_path) == whole[2:]
 
 
 def parties(digits, sizes=(60, 1, 40), **options):

@@ -23,21 +23,11 @@ from repshare_lab.config import Run, Setting
 from repshare_lab.methods import find_method
 from repshare_lab.methods.scaffold import STATISTICS
 from repshare_lab.simulation import simulate
-from support.simulations import bits, resumed_bits
+from support.simulations import bits
 
 FAMILY = ["FEDPER", "SCAFFOLD"]
 SMALL = Setting(dataset="digits", samples=150, clients=3, rounds=3, model=("mlp",), partition="dirichlet")
 RATE = 0.2
-
-
-@pytest.mark.parametrize("method", FAMILY)
-def test_every_method_trains_to_the_same_records_wherever_it_runs(method, splits, inline, processes, tmp_path):
-    run = Run(method, 0, replace(SMALL, participation=0.7))
-    whole = bits(run, splits, inline)
-    assert np.mean([record.ce for record in whole[-1]]) < np.mean([record.ce for record in whole[0]])
-    assert not any(record.trouble for records in whole for record in records)
-    assert bits(run, splits, processes) == whole
-    assert resumed_bits(run, splits, inline, tmp_path) == whole[2:]
 
 
 @pytest.mark.parametrize("method", FAMILY)
