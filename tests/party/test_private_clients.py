@@ -184,20 +184,6 @@ def test_a_peer_with_a_budget(tmp_path, monkeypatch, capsys):
     assert "1 releases charged" in run(capsys, "privacy", "ledger", "repshare-task-ada").out
 
 
-def test_a_plan_says_what_noise_a_budget_means(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    sizes = ("--class-sizes", 10, 40, "--dimension", 16, "--clients", 4)
-    command = ("privacy", "plan", "--epsilon", 2, "--releases", 3, *sizes, "--m-up", 0)
-    plan = json.loads(run(capsys, *command, "--json").out)
-    assert plan["deviation"] == pytest.approx(plan["noise"] * 2 * 4)  # 2 · clip, which is √16
-    few, many = plan["classes"]
-    assert few["mean"] == pytest.approx(plan["noise"] * 2 * 4 / 10)  # √16 numbers' noise, over 10 samples
-    assert (many["mean"], many["together"]) == pytest.approx((few["mean"] / 4, few["mean"] / 8))
-    shown = run(capsys, *command).out
-    assert "release-only" in shown
-    assert "at least 1" in run(capsys, *command, "--class-sizes", 0, expect=2).err
-
-
 def test_comparing_with_single_samples_warns(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     setting = ("--dataset", "digits", "--samples", 60, "--clients", 2, "--rounds", 1, "--workers", "0")

@@ -45,7 +45,7 @@ def test_a_task_of_another_version_is_refused_in_one_line():
 @pytest.mark.parametrize("named", [0, 3])
 def test_only_a_task_whose_clients_could_be_named_is_of_another_version(named):
     database = open_database("memory")
-    Tasks(database).create("digits", make_common_task(3, 4, "here"))
+    Tasks(database).create("digits", make_space_task(3, 4, "here"))
 
     def name_peers(state):
         described = json.loads(state.get(["digits"])[0])

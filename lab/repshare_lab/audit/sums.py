@@ -153,7 +153,7 @@ def _watch_means(
 
 
 def _lay_out(samples: tuple[Sample, ...], classes: int, trials: int) -> tuple[Floats, Integers]:
-    """Return what stands for the samples of as many trials, each in classes of its own, and their labels."""
+    """Vectors that stand for the samples of as many trials, each in classes of its own, and their labels."""
     values = np.array([value for _, value in samples] * trials, np.float32)
     first = np.repeat(np.arange(trials) * classes, len(samples))
     return lift(values[:, None]), first + np.array([label for label, _ in samples] * trials, np.int64)

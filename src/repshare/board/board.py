@@ -7,7 +7,7 @@ aggregate is made from all clients' means of a class, or of many drawn at random
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from repshare.board import outliers
 from repshare.board.checking import BoardCheck
 from repshare.board.robust import RobustMeans, read_means
 from repshare.board.server import Server
-from repshare.board.state import BoardMember, BoardState, release_key, row_key
+from repshare.board.state import BoardMember, BoardState, row_key
 from repshare.board.teaching import draw, make_teacher, make_teacher_of_peers
 from repshare.errors import Damaged, Outdated, Refused
 from repshare.sharing import wire
@@ -48,8 +48,6 @@ class BoardStatus(NamedTuple):
 
 class Board(Server):
     """The server's half of Algorithm 1 for one task: accepts releases, and hands out teachers. It never trains."""
-
-    teaches_by_name = True
 
     def __init__(
         self,
@@ -211,11 +209,6 @@ class Board(Server):
     def find_faults(self) -> dict[str, str]:
         """Values that are damaged or do not fit together: key -> fault."""
         return self.store.read(lambda state: BoardCheck(self.task, state)).faults
-
-    def weigh(self, clients: Sequence[str]) -> int:
-        """The bytes of what these clients shared last."""
-        keys = [release_key(name) for name in clients]
-        return sum(len(body or b"") for body in self.store.read(lambda state: state.get(keys)))
 
     def save(self) -> bytes:
         """Return all that the board keeps, as bytes."""
