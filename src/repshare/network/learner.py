@@ -259,8 +259,8 @@ class NetworkLearner(Learner):
         return View(*(tensor.detach().float().cpu().numpy().copy() for tensor in (features, head.weight, bias)))
 
     def describe(self) -> Description:
-        """What it shares, and which figures of its rounds it reports."""
-        figures = ("test_accuracy", "train_accuracy", "ce", "kd", "disc", "bound")
+        """What it shares, and which figures of its rounds it reports: with a budget none, since they have no noise."""
+        figures = () if self.guard is not None else ("test_accuracy", "train_accuracy", "ce", "kd", "disc", "bound")
         model = self.network.model
         size, parameters = sum(each.nbytes for each in model.state_dict().values()), count_parameters(model)
         kind = type(model).__name__
