@@ -9,6 +9,7 @@ come to that (`repshare reproduce leakage`), after one release as after twenty, 
 import math
 from typing import NamedTuple
 
+from repshare.config import Policy
 from repshare.errors import ConfigError
 
 SAMPLES_A_NUMBER = 8  # behind each of the C · (d + 1) numbers of a release, at least
@@ -132,10 +133,11 @@ def propose(samples: int, members: int, classes: int) -> Proposal:
     """Propose an agreement. Rows without noise are proposed where they may be long enough.
 
     Args:
-        samples: The samples of all clients together.
+        samples: The samples of all clients together, of which clients hold some out.
         members: The number of clients.
         classes: The number of classes.
     """
+    samples -= math.ceil(Policy.held_out * samples)
     together = samples * (members - 1) // members if members > 2 else 0
     for group, behind in ((False, samples // members), (True, together)):
         if (numbers := most_numbers(behind, classes)) >= PLAIN:
