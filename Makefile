@@ -6,7 +6,7 @@ FLOWER := build/flower/.installed
 PAGES := build/pages
 # Tests of whole stories, minutes long together: a target of their own.
 WALKS := tests/test_walks.py tests/test_alone.py tests/test_tutorials.py lab/tests/cli/test_demo.py tests/party/test_ten_parties.py \
-	lab/tests/simulation/test_cluster.py tests/cli/test_peering.py tests/party/test_common_party.py tests/party/test_common_group.py \
+	lab/tests/simulation/test_cluster.py tests/cli/test_peering.py tests/party/test_space_party.py tests/party/test_space_group.py \
 	tests/party/test_join_page.py
 
 .PHONY: help run test walks flower services pictures soak check package audit bench docs tutorials format lock hashes clean
@@ -37,10 +37,10 @@ services:
 		apt-get update -qq && apt-get install -y -qq chromium; } || { \
 		echo "cannot: install it yourself (apt-get install chromium, dnf install chromium, brew install chromium)"; exit 1; }
 
-pictures: $(INSTALLED) services ## Take the pictures of the relay's page in the documents again
+pictures: $(INSTALLED) services ## Take the picture of the relay's page in the documents again
 	cd tests && ../$(BIN)/python -m pictures ../docs
 
-soak: $(INSTALLED) ## Kill, fuzz and abuse for up to an hour, or resume that (SOAK=--restart: start over); lab/notebook/soak.md
+soak: $(INSTALLED) ## Kill, fuzz and abuse for half an hour, or resume that (SOAK=--restart: start over); lab/notebook/soak.md
 	cd tests && ../$(BIN)/python -m soak $(SOAK)
 
 check: $(INSTALLED) ## Formatting, lint, types, and whether versions fit their bounds, pins and hashes

@@ -33,7 +33,7 @@ from repshare.board import Board, Wants
 from repshare.relay.options import RelayOptions
 from repshare.relay.tasks import Tasks
 from repshare.sharing.parts import SHRINKAGES, as_release, make_part
-from repshare.sharing.task import make_common_task
+from repshare.sharing.task import make_space_task
 from repshare.sharing.wire import encode_release
 from repshare.stores import open_database
 
@@ -70,7 +70,7 @@ def make_body(seed: int, round: int = 1) -> bytes:
     return encode_release(as_release(part, round, SPACE), WORK.precision)
 
 
-WORK = Work(make_common_task(CLASSES, DIMENSION, SPACE), make_body, "fp16")
+WORK = Work(make_space_task(CLASSES, DIMENSION, SPACE), make_body, "fp16")
 
 
 class Compared(NamedTuple):

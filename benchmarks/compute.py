@@ -21,7 +21,6 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 from repshare.config import Policy
 from repshare.network.learner import NetworkLearner
 from repshare.network.models import ResNet9, ResNet18
-from repshare.network.steps import has_bf16
 from repshare.samples import Samples
 from repshare_lab.data import load
 
@@ -110,7 +109,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=7, help="how many times each is measured")
     turns = parser.parse_args().turns
     torch.set_num_threads(1)
-    able = f"The processor {'multiplies' if has_bf16() else 'only imitates'} bf16"
+    able = f"The processor {'multiplies' if torch.cpu.get_capabilities().get('avx512_bf16') else 'only imitates'} bf16"
     text = HEAD.format(turns=turns, able=able) + "".join(measure(network, turns) for network in CASES)
     text += (
         "\n*Folded* is compared with the same batches as it is, 128 as it is with 32. Training and testing are those\n"

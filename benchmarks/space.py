@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from repshare.space import Space, choose
-from repshare.space.banks import Bank, rectify
+from repshare.space.filters import Bank, rectify
 from repshare_lab.data import load
 from repshare_lab.simulation.plan import USUAL
 

@@ -42,7 +42,7 @@ def softmax(logits: Array) -> Array:
 # RS, the paper's method. A party owns a network: features φ(x) = tanh(x A + a), and a head τ(φ) = φ V + v. It shares
 # the mean of its features of each class, and one observation of each class, the mean of a few samples' features. It
 # learns by  L = L_CE + λ_KD · L_KD + λ_disc · L_disc.
-class Lesson(NamedTuple):
+class Targets(NamedTuple):
     """What comes back: of each class, the mean of everybody's features, and one observation by another party."""
 
     means: Array  # (C, d)
@@ -67,36 +67,36 @@ class Network:
         """τ"""
         return features @ self.weights[2] + self.weights[3]
 
-    def step(self, inputs: Array, labels: Array, lesson: Lesson, rate: float = 1e-3) -> None:
+    def step(self, inputs: Array, labels: Array, targets: Targets, rate: float = 1e-3) -> None:
         """Take a step down the gradient of L."""
         self.steps += 1
-        gradients = self.gradients(inputs, labels, lesson)
+        gradients = self.gradients(inputs, labels, targets)
         for weight, gradient, (first, second) in zip(self.weights, gradients, self.moments, strict=True):
             first += 0.1 * (gradient - first)
             second += 0.001 * (gradient**2 - second)
             weight -= rate * first / (1 - 0.9**self.steps) / (np.sqrt(second / (1 - 0.999**self.steps)) + 1e-8)
 
-    def losses(self, inputs: Array, labels: Array, lesson: Lesson) -> tuple[float, float, float]:
+    def losses(self, inputs: Array, labels: Array, targets: Targets) -> tuple[float, float, float]:
         """L_CE, L_KD and L_disc, averaged over samples, and over features (L_KD) or classes (L_disc)."""
         features, own = self.features(inputs), one_hot(labels)
         likely = softmax(self.head(features))  # (n, C)
         cross_entropy = -np.log((likely * own).sum(axis=1)).mean()
-        distillation = ((features - lesson.means[labels]) ** 2).mean()
-        same = likely @ softmax(self.head(lesson.observations)).T  # ĥ (n, C): do both show the same class?
+        distillation = ((features - targets.means[labels]) ** 2).mean()
+        same = likely @ softmax(self.head(targets.observations)).T  # ĥ (n, C): do both show the same class?
         return float(cross_entropy), float(distillation), float(-np.log(np.where(own == 1, same, 1 - same)).mean())
 
-    def gradients(self, inputs: Array, labels: Array, lesson: Lesson) -> list[Array]:
+    def gradients(self, inputs: Array, labels: Array, targets: Targets) -> list[Array]:
         """The gradients of L by A, a, V and v: what PyTorch would find from `losses`."""
         features, own, size = self.features(inputs), one_hot(labels), len(labels)
-        likely, observed = softmax(self.head(features)), softmax(self.head(lesson.observations))
+        likely, observed = softmax(self.head(features)), softmax(self.head(targets.observations))
         same = likely @ observed.T
         by_same = self.disc * np.where(own == 1, -1 / same, 1 / (1 - same)) / same.size  # (n, C)
         by_logits = (likely - own) / size + through_softmax(likely, by_same @ observed)  # (n, C)
         by_observed = through_softmax(observed, by_same.T @ likely)  # (C, C): the head sees observations, too
         by_features = by_logits @ self.weights[2].T
-        by_features += self.kd * 2 * (features - lesson.means[labels]) / features.size
+        by_features += self.kd * 2 * (features - targets.means[labels]) / features.size
         hidden = by_features * (1 - features**2)
-        by_head = features.T @ by_logits + lesson.observations.T @ by_observed
+        by_head = features.T @ by_logits + targets.observations.T @ by_observed
         return [inputs.T @ hidden, hidden.sum(axis=0), by_head, by_logits.sum(axis=0) + by_observed.sum(axis=0)]
 
 
@@ -110,7 +110,7 @@ def play_rs(parties: list[tuple[Array, Array]], rounds: int, **weights: float) -
         for mine, ((inputs, labels), network) in enumerate(zip(parties, networks, strict=True)):
             other = rng.choice([each for each in range(len(parties)) if each != mine])  # collect
             for batch in np.array_split(rng.permutation(len(labels)), len(labels) // 20):  # train
-                network.step(inputs[batch], labels[batch], Lesson(means, taught[other]))
+                network.step(inputs[batch], labels[batch], Targets(means, taught[other]))
             features = network.features(inputs)  # release
             releases.append(Release(one_hot(labels).T @ features, one_hot(labels).sum(axis=0)))
             chosen = [rng.permutation(np.flatnonzero(labels == label))[:OBSERVED] for label in range(CLASSES)]

@@ -1,4 +1,4 @@
-"""Take the pictures of the relay's page in the documents (`make pictures`): four parties in a common space, and
+"""Take the picture of the relay's page in the documents (`make pictures`): four parties in a common space, and
 somebody who publishes vectors of another one."""
 
 import sys
@@ -45,12 +45,21 @@ def join(folder, relay, name):
     token = folder / f"{name}.token"
     token.write_text(invite(folder, name, "--task", "wardrobes"))
     token.chmod(0o600)
-    options = ["--party", f"party.py:{name}", "--token-file", token.name, "--threads", 1, "--report"]
+    options = [
+        "--party",
+        f"party.py:{name}",
+        "--token-file",
+        token.name,
+        "--threads",
+        1,
+        "--report",
+        "--accept-exposure",
+    ]
     return Process("join", relay.url, *options, cwd=folder, name=name)
 
 
 def take(folder, relay, pictures):
-    """Let all parties learn until they have settled, then take a picture of each window in each colour."""
+    """Let all parties learn until they have settled, then take a picture."""
     (folder / "party.py").write_text(PARTY_FILE)
     parties = {name: join(folder, relay, name) for name in CITIES}
     try:
@@ -61,16 +70,12 @@ def take(folder, relay, pictures):
         mallory = invite(folder, "mallory", "--task", "wardrobes")
         assert relay.publish("mallory", release(), mallory, "wardrobes").is_client_error
         with start_browser() as browser:
-            for window, width in {"desktop": 1280, "phone": 390}.items():
-                for scheme in ("light", "dark"):
-                    visit = Visit(browser, viewport={"width": width, "height": 900}, color_scheme=scheme)
-                    visit.page.goto(relay.url)
-                    visit.wait_text("body", "mallory")
-                    visit.wait("document.querySelectorAll('.js-plotly-plot .main-svg').length > 1")
-                    visit.page.wait_for_timeout(1500)
-                    visit.page.screenshot(path=pictures / f"page-{window}-{scheme}.png", full_page=True)
-                    assert not visit.errors, visit.errors
-                    visit.close()
+            visit = Visit(browser)
+            visit.page.goto(relay.url)
+            visit.wait_text("body", "mallory")
+            visit.page.screenshot(path=pictures / "page.png", full_page=True)
+            assert not visit.errors, visit.errors
+            visit.close()
     finally:
         for process in parties.values():
             process.stop()

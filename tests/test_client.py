@@ -74,8 +74,8 @@ def test_a_client_that_comes_later_is_taught_by_others_at_once(halves):
     a.round()
     b.round()
     shared = wire.decode_release(a.learner.release(1)).means.vectors
-    assert b.learner.lesson.means.abs().max() > 0
-    assert np.allclose(b.learner.lesson.means.numpy(), shared, atol=1e-5)
+    assert b.learner.targets.means.abs().max() > 0
+    assert np.allclose(b.learner.targets.means.numpy(), shared, atol=1e-5)
 
 
 def test_a_client_that_stays_alone_is_held_short_in_round_1_only(halves):

@@ -27,13 +27,13 @@ def test_it_is_short_and_imports_nothing_of_the_package() -> None:
 def test_losses_and_gradients_of_rs_are_the_packages() -> None:
     network = mini.Network(6, 4, seed=0)
     inputs, labels = RNG.standard_normal((30, 6)), RNG.integers(0, mini.CLASSES, 30)
-    lesson = mini.Lesson(RNG.uniform(-1, 1, (mini.CLASSES, 4)), RNG.uniform(-1, 1, (mini.CLASSES, 4)))
+    lesson = mini.Targets(RNG.uniform(-1, 1, (mini.CLASSES, 4)), RNG.uniform(-1, 1, (mini.CLASSES, 4)))
     hidden, shift, head, offset = (torch.from_numpy(each).requires_grad_() for each in network.weights)
 
     features = torch.tanh(torch.from_numpy(inputs) @ hidden + shift)
     means, observed = map(torch.from_numpy, lesson)
     there = torch.ones(mini.CLASSES, dtype=torch.bool)
-    taught = objective.Lesson(means, there, observed[None], there)
+    taught = objective.Targets(means, there, observed[None], there)
     truth = torch.from_numpy(labels)
     ce = objective.cross_entropy(features @ head + offset, truth)
     kd = objective.distillation(features, truth, taught)
@@ -59,7 +59,7 @@ def test_the_classifier_of_cs_is_the_packages(monkeypatch) -> None:
     for name in "abc":
         labels = np.arange(200) % mini.CLASSES
         inputs = (centres[labels] + RNG.standard_normal((200, 6)) / 2).astype(np.float32)
-        given = {"name": name, "space": common, "policy": Policy(common_precision="fp32", held_out=0.0)}
+        given = {"name": name, "space": common, "policy": Policy(precision="fp32", held_out=0.0)}
         clients.append(Client(None, (inputs, labels), LocalExchange(board, name), **given))
         parties.append((space(inputs).astype(np.float64), labels))
     for _ in range(100):

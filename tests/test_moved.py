@@ -5,6 +5,9 @@ import sys
 
 import pytest
 
+from repshare import Policy
+from repshare.cli.main import main
+from repshare.errors import ConfigError
 from repshare.moved import MOVED
 
 OLD = {
@@ -52,3 +55,17 @@ def test_what_has_moved_is_there():
         if not new.startswith("repshare_flower")
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=240)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("common_precision", "precision"), ("keep_to_self", "prefer_own"), ("common_only", "sums_only")]
+)
+def test_a_policys_old_name_fails_with_its_new_one(old, new):
+    with pytest.raises(ConfigError, match=f"{old} is called {new} now"):
+        Policy(**{old: None})
+
+
+def test_an_options_old_name_fails_with_its_new_one(capsys):
+    with pytest.raises(SystemExit):
+        main(["join", "--party", "party.py:alice", "--no-keep-to-self"])
+    assert "--no-keep-to-self is no option here: it is called --prefer-own now" in capsys.readouterr().err

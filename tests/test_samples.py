@@ -42,10 +42,9 @@ def train(data):
         Reading(),
         DataLoader(Reading(), batch_size=7, shuffle=True),
         DataLoader(Reading(), num_workers=1),
-        DataLoader(Reading(), num_workers=1, persistent_workers=True),
         HuggingFace.from_dict({"row": INPUTS.tolist(), "label": LABELS.tolist()}),
     ],
-    ids=["dataset", "loader", "workers", "lasting workers", "hugging face"],
+    ids=["dataset", "loader", "workers", "hugging face"],
 )
 def test_a_dataset_trains_to_the_bits_of_a_pair(data):
     assert train(data) == train((INPUTS, LABELS))

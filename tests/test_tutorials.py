@@ -13,7 +13,7 @@ SHOWN = {
     "research": [r"^CS +\d", r"^PROX +\d", r"partners with noise"],
     "data-holder": [
         r"Nothing has been sent now",
-        r"^together [\d.]+%, network alone [\d.]+% \(after \d+ epochs\), space alone [\d.]+% \(test data\)$",
+        r"^together [\d.]+%, alone [\d.]+%, alone with short features [\d.]+% \(test data\)$",
         r"^0,7,\d,\w+,[\d.]+$",
         r"^classifier\.onnx .* with the same outcome$",
         r"resuming after round \d",

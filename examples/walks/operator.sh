@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# An operator: a relay with TLS, invitations from afar, a backup, a client put out, a restore, an upgrade of an old file.
-# Run it in an empty folder, with `repshare` and openssl installed: bash operator.sh OLD-RELAY.DB PORT
+# An operator: a relay with TLS, invitations from afar, a client put out, a backup, a restore.
+# Run it in an empty folder, with `repshare` and openssl installed: bash operator.sh PORT
 set -euo pipefail
-old=$1 port=$2
+port=$1
 export REPSHARE_DB=$PWD/relay.db
 
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 30 -keyout relay.key -out relay.pem \
@@ -30,6 +30,3 @@ serve
 repshare relay tasks list
 kill "$relay" && wait "$relay" || true
 trap - EXIT
-
-repshare relay restore "$old" --db upgraded.db  # what an earlier version wrote
-repshare relay tasks list --db upgraded.db

@@ -6,7 +6,8 @@ A line of a description is a sentence, or several. The help adds the default, un
 from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar
 
-from repshare.config import Aggregation, CommonLoss, Policy
+from repshare import moved
+from repshare.config import Aggregation, Policy, SpaceLoss
 from repshare.errors import ConfigError
 from repshare.fields import check_fits, check_not_negative, check_one_of, check_positive, check_whole, check_within
 
@@ -14,6 +15,7 @@ Topology = Literal["complete", "ring"]
 Attack = Literal["flip", "scale", "noise", "permuted"]
 
 
+@moved.refuses_old_names
 @dataclass(frozen=True)
 class Setting:
     """The values that all methods of a comparison have in common."""
@@ -66,12 +68,12 @@ class Setting:
     space: tuple[str, ...] = ()
     """The common space and its options, as in `patches filters=64 grid=4`, or your own as file.py:function.
     Default: patches for images, fourier for vectors."""
-    loss: CommonLoss = "squared"
+    loss: SpaceLoss = "squared"
     """Loss of the common classifier.
     discriminant: class sums are shared once, with noise if --epsilon is given, and read with each client's samples."""
     shrinkage: float | None = None
     """How strongly the common classifier is regularised. Default: chosen by leave-one-out error over all clients."""
-    common_rounds: int | None = None
+    space_rounds: int | None = None
     """CS: number of rounds, if fewer than --rounds. CA needs one.
     Default: 20 for fashion_mnist and cifar10, else 10."""
     code_size: float = 0.9
@@ -105,7 +107,7 @@ class Setting:
         check_not_negative(self, "code_size")
         check_fits(self, ["dropout"], "at least 0 and below 1", lambda value: 0 <= value < 1)
         check_fits(self, ["participation"], "above 0 and at most 1", lambda value: 0 < value <= 1)
-        check_whole(self, 1, "samples", "rounds", "dimension", "common_rounds", "eval_every")
+        check_whole(self, 1, "samples", "rounds", "dimension", "space_rounds", "eval_every")
 
 
 @dataclass(frozen=True)

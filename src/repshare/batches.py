@@ -11,10 +11,6 @@ from repshare.errors import DataError
 from repshare.imports import in_one_line
 
 LABELS = ("label", "labels")  # names under which samples that are dictionaries have their label
-KEPT = (
-    "num_workers", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context", "prefetch_factor",
-    "persistent_workers",
-)  # fmt: skip  # of a DataLoader; batches are drawn here
 
 
 class Indexed:
@@ -22,26 +18,22 @@ class Indexed:
 
     def __init__(self, data: Any) -> None:
         self._collate: Callable[[list[Any]], Any] = default_collate
-        self._options: dict[str, Any] = {}
+        self._workers = 0
         if isinstance(data, DataLoader):
             _check_sampler(data)
-            self._options = {name: getattr(data, name) for name in KEPT}
-            self._collate = data.collate_fn
-            data = data.dataset
+            self._workers, self._collate, data = data.num_workers, data.collate_fn, data.dataset
         if isinstance(data, IterableDataset) or not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
             kind = type(data).__name__
             raise DataError(f"a {kind} has no samples by index: give a map-style dataset, or a pair of arrays")
         if is_hugging_face(data) and data.format["type"] is None:
             data = data.with_format("torch")
         self.data = data
-        self._lasting: DataLoader[Any] | None = None
-        self._wanted: list[list[int]] = []  # the batches of a loader that lasts
 
     def __len__(self) -> int:
         return len(self.data)
 
     def read(self, indices: Tensor) -> tuple[Any, Any]:
-        """Return inputs and labels of these samples."""
+        """Inputs and labels of these samples."""
         wanted = indices.tolist()
         if hasattr(self.data, "__getitems__"):
             samples = list(self.data.__getitems__(wanted))
@@ -51,17 +43,11 @@ class Indexed:
 
     def stream(self, parts: Sequence[Tensor]) -> Iterator[tuple[Any, Any]]:
         """Yield inputs and labels of each part."""
-        if not self._options.get("num_workers"):
+        if not self._workers:
             yield from map(self.read, parts)
             return
         batches = [part.tolist() for part in parts]
-        if not self._options["persistent_workers"]:
-            loader = DataLoader(self.data, batch_sampler=batches, collate_fn=self._put_together, **self._options)
-        else:
-            self._wanted[:] = batches
-            loader = self._lasting = self._lasting or DataLoader(
-                self.data, batch_sampler=self._wanted, collate_fn=self._put_together, **self._options
-            )
+        loader = DataLoader(self.data, batch_sampler=batches, collate_fn=self._put_together, num_workers=self._workers)
         yield from map(separate, loader)
 
     def _put_together(self, samples: list[Any]) -> Any:
@@ -80,7 +66,7 @@ def is_hugging_face(data: Any) -> bool:
 
 
 def separate(batch: Any) -> tuple[Any, Any]:
-    """Return inputs and labels of a batch: of a pair, or of a dictionary that has the labels among its columns.
+    """Inputs and labels of a batch: of a pair, or of a dictionary that has the labels among its columns.
 
     Of a dictionary, a single column is given as it is, and columns of one number a sample as a table.
     """

@@ -86,13 +86,10 @@ class Client:
         policy, device = method.adapt(policy or Policy()), choose_device(device)
         samples, test = as_samples(data, device), as_samples(test, device)
         self.samples, self.test, alone = samples, test, method.serve is None
-        self.given_model = model
-        self.learner = method.learner(
-            Setup(
-                samples, policy, name, seed, model, head, space, classes, alone, norm_bound, secret, levels,
-                method.options,
-            )
-        )  # fmt: skip
+        self.setup = Setup(
+            samples, policy, name, seed, model, head, space, classes, alone, norm_bound, secret, levels, method.options
+        )
+        self.learner = method.learner(self.setup)
         self.policy = policy = self.learner.policy
         described = self.learner.describe()
         if not (policy.share_inputs or alone or method.shares_weights):
@@ -211,10 +208,8 @@ class Client:
 
     @property
     def model(self) -> nn.Module:
-        """The model, as it was given to this client, in evaluation mode."""
-        if self.learner.network is None:
-            raise ConfigError(f"{self.name} has no model: it learns the classifier of a space")
-        model: nn.Module = self.learner.network.model.eval()
+        """The model, as it was given to this client, in evaluation mode. A client in a space has none."""
+        model: nn.Module = self.learner.module
         return model
 
     def predict(self, inputs: Any) -> torch.Tensor:

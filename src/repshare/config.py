@@ -1,4 +1,4 @@
-"""What a client chooses, as a frozen dataclass: it is the command line, its help, and a part of run.json.
+"""A client's policy, in groups: it is the command line, its help, and a part of run.json.
 
 A line of a description is a sentence, or several. The help adds the default, unless the description says it.
 """
@@ -10,9 +10,9 @@ from repshare import moved
 from repshare.errors import ConfigError
 from repshare.fields import check_fits, check_not_negative, check_one_of, check_positive, check_whole
 
-CommonLoss = Literal["squared", "discriminant"]
+SpaceLoss = Literal["squared", "discriminant"]
 Aggregation = Literal["mean", "median", "trimmed", "geometric"]
-Compute = Literal["fp32", "bf16", "auto"]
+Compute = Literal["fp32", "bf16"]
 Precision = Literal["fp32", "fp16", "int8"]
 Level = float | Literal["public", "never"]  # a sample's own privacy budget: ε, none needed, or nothing of it leaves
 
@@ -20,58 +20,10 @@ Level = float | Literal["public", "never"]  # a sample's own privacy budget: ε,
 FEWEST = 3  # samples in an average that leaves: of two, whoever has one knows the other
 
 
-@dataclass(frozen=True)
-class Policy:
-    """One client's own choices: how it learns, and what it lets others see (tunable collaboration)."""
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """How a network is trained."""
 
-    lambda_kd: float = 10.0
-    """λ_KD: how strongly features are pulled towards the global mean of their class. 0 switches it off."""
-    lambda_disc: float = 1.0
-    """λ_disc: weight of the contrastive discriminator's loss. 0 switches it off."""
-    lambda_length: float = 0.0
-    """Weight of a penalty on the length of features, ‖φ‖²/d'. It needs no other client.
-    On MNIST, 10 gains more than sharing does."""
-    start: Literal["zeros", "none"] = "zeros"
-    """RS, FD: what the class means of others are before anybody has shared any, in a client's first round.
-    zeros: no length at all, close to those of untrained networks. none: no teacher, cross-entropy alone."""
-    summed: bool = False
-    """Sum the loss terms over features and classes, as the paper's formulas do, instead of averaging them."""
-    n_avg: int = 10
-    """Number of samples averaged into each observation.
-    Smaller values carry more information, and reveal more about your samples."""
-    m_up: int = 1
-    """M↑: number of observations shared for each class and round."""
-    m_down: int = 1
-    """M↓: number of observations to learn from for each class and round."""
-    minimum_count: int | None = None
-    """Never share an average over fewer samples than this.
-    CS: samples of classes with fewer take no part, and none counts for more than one of so many in a row.
-    Default: 3; 1 in a simulation, of which nothing leaves."""
-    accept_exposure: bool = False
-    """CS: share also where rows are so long that whoever sees a release can tell who is among your samples.
-    Default: refuse, unless there is a budget."""
-    share_classes: tuple[int, ...] | None = None
-    """Classes that may be shared. Default: all."""
-    share_samples: tuple[int, ...] | None = None
-    """Samples that may enter an average, by their index in each client's data. The rest is used for training only.
-    Default: all."""
-    share_inputs: bool = False
-    """Share even if the model has no hidden layer, so that averages of the data itself leave this machine."""
-    peers: tuple[str, ...] | None = None
-    """Names of the clients to learn from ("client 1", "client 2" … in a simulation). Default: all.
-    At a relay this needs a task that was created with --named-peers."""
-    precision: Precision = "fp32"
-    """Number format of what a client shares (RS and FD only)."""
-    common_precision: Literal["fp32", "fp16"] = "fp16"
-    """CS: number format of what a client shares and receives."""
-    held_out: float = 0.05
-    """CS: fraction of the samples that is never shared, and shows whether other clients help. At least 10, or none."""
-    keep_to_self: bool | None = None
-    """CS: use the classifier of the client's own samples where it does better on the held-out ones.
-    Without held-out ones, on all up to a thousand, each judged by classifiers that have not seen it.
-    Default: yes for `join` and `peer`; no in a simulation."""
-    releases: int | None = None
-    """Maximum number of releases; after that the client only receives. Default: no limit."""
     epochs: int = 1
     """Passes over the local data in each round."""
     batch_size: int = 32
@@ -82,10 +34,61 @@ class Policy:
     """Learning rate of the local optimizer."""
     compute: Compute = "fp32"
     """Number format that the network computes with. bf16 is about twice as fast on processors with AVX-512 BF16.
-    Weights, losses and everything shared stay fp32.
-    auto: bf16 for large networks where the processor has AVX-512 BF16 or AMX, else fp32. A resumed run keeps it."""
+    Weights, losses and everything shared stay fp32."""
+    lambda_length: float = 0.0
+    """Weight of a penalty on the length of features, ‖φ‖²/d'. It needs no other client.
+    On MNIST, 10 gains more than sharing does."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sharing:
+    """What is shared, and with whom."""
+
+    minimum_count: int | None = None
+    """Never share an average over fewer samples than this.
+    CS: samples of classes with fewer take no part, and none counts for more than one of so many in a row.
+    Default: 3; 1 in a simulation, of which nothing leaves."""
+    share_classes: tuple[int, ...] | None = None
+    """Classes that may be shared. Default: all."""
+    share_samples: tuple[int, ...] | None = None
+    """Samples that may enter an average, by their index in each client's data. The rest is used for training only.
+    Default: all."""
+    share_inputs: bool = False
+    """Share even if the model has no hidden layer, so that averages of the data itself leave this machine."""
+    accept_exposure: bool = False
+    """CS: share also where rows are so long that whoever sees a release can tell who is among your samples.
+    Default: refuse, unless there is a budget."""
+    peers: tuple[str, ...] | None = None
+    """Names of the clients to learn from ("client 1", "client 2" … in a simulation). Default: all.
+    At a relay this needs a task that was created with --named-peers."""
+    precision: Precision | None = None
+    """Number format of what a client shares. Default: fp32; fp16 in a space, where what it receives has it, too."""
+    releases: int | None = None
+    """Maximum number of releases; after that the client only receives. Default: no limit."""
     release_every: int = 1
     """Number of rounds between releases. Each release costs privacy and traffic."""
+
+    @property
+    def fewest(self) -> int:
+        """The number of samples that an average is at least over."""
+        return FEWEST if self.minimum_count is None else self.minimum_count
+
+    def check_chosen(self, samples: int, classes: int) -> None:
+        """Raise ConfigError if it names a sample or a class that is not there: another must not be shared instead.
+
+        Args:
+            samples: Number of samples.
+            classes: Number of classes.
+        """
+        for name, count in ("share_samples", samples), ("share_classes", classes):
+            if wrong := [index for index in getattr(self, name) or () if not 0 <= index < count]:
+                raise ConfigError(f"{name} has {wrong[0]}, but there are only 0 to {count - 1}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Privacy:
+    """A privacy budget."""
+
     epsilon: float | None = None
     """ε: add noise, so that all releases together are (ε, δ)-differentially private for each sample, given the model.
     This does not cover training itself: see docs/what-leaves.md. Default: no noise."""
@@ -105,8 +108,51 @@ class Policy:
     noise_shares: int = 1
     """CS, --group: number of members whose noise together is enough for ε. Each adds that fraction of it.
     It is at most the number that must stay in a sum, less those that may collude. Default: each adds all of it."""
-    common_only: bool = False
-    """CS, loss discriminant: use the common classifier as it is, without a correction by the client's own samples."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepresentationOptions:
+    """RS and FD: class means and observations of a network's features."""
+
+    lambda_kd: float = 10.0
+    """λ_KD: how strongly features are pulled towards the global mean of their class. 0 switches it off."""
+    lambda_disc: float = 1.0
+    """λ_disc: weight of the contrastive discriminator's loss. 0 switches it off."""
+    start: Literal["zeros", "none"] = "zeros"
+    """RS, FD: what the class means of others are before anybody has shared any, in a client's first round.
+    zeros: no length at all, close to those of untrained networks. none: no teacher, cross-entropy alone."""
+    summed: bool = False
+    """Sum the loss terms over features and classes, as the paper's formulas do, instead of averaging them."""
+    n_avg: int = 10
+    """Number of samples averaged into each observation.
+    Smaller values carry more information, and reveal more about your samples."""
+    m_up: int = 1
+    """M↑: number of observations shared for each class and round."""
+    m_down: int = 1
+    """M↓: number of observations to learn from for each class and round."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpaceOptions:
+    """CS: a classifier in a space that all clients agree on."""
+
+    held_out: float = 0.05
+    """CS: fraction of the samples that is never shared, and shows whether other clients help. At least 10, or none."""
+    prefer_own: bool | None = None
+    """CS: use the classifier of the client's own samples where it does better on the held-out ones.
+    Without held-out ones, on all up to a thousand, each judged by classifiers that have not seen it.
+    Default: yes for `join` and `peer`; no in a simulation."""
+    sums_only: bool = False
+    """CS, loss discriminant: read the total as it is, without a correction by the client's own samples."""
+
+
+@moved.refuses_old_names
+@dataclass(frozen=True, kw_only=True)
+class Policy(SpaceOptions, RepresentationOptions, Privacy, Sharing, Training):
+    """One client's own choices: how it learns, and what it lets others see (tunable collaboration).
+
+    Its fields are in groups: `Training`, `Sharing`, `Privacy`, and the options of RS and of CS.
+    """
 
     def __post_init__(self) -> None:
         check_not_negative(self, "lambda_kd", "lambda_disc", "lambda_length")
@@ -114,27 +160,11 @@ class Policy:
         check_whole(self, 0, "m_up", "m_down")
         check_whole(self, 1, "releases", "minimum_count")
         check_fits(self, ["held_out"], "at least 0 and below 1", lambda value: 0 <= value < 1)
-        check_one_of(self, "start", "precision", "common_precision", "optimizer", "adjacency", "compute")
+        check_one_of(self, "start", "precision", "optimizer", "adjacency", "compute")
         check_positive(self, "learning_rate", "epsilon", "clip")
         check_fits(self, ["delta"], "above 0 and below 1", lambda value: 0 < value < 1)
         if isinstance(self.peers, str):
             raise ConfigError(f"peers must be several names, not the text {self.peers!r}")
-
-    @property
-    def fewest(self) -> int:
-        """The number of samples that an average is at least over."""
-        return FEWEST if self.minimum_count is None else self.minimum_count
-
-    def check_chosen(self, samples: int, classes: int) -> None:
-        """Raise ConfigError if it names a sample or a class that is not there: another must not be shared instead.
-
-        Args:
-            samples: Number of samples.
-            classes: Number of classes.
-        """
-        for name, count in ("share_samples", samples), ("share_classes", classes):
-            if wrong := [index for index in getattr(self, name) or () if not 0 <= index < count]:
-                raise ConfigError(f"{name} has {wrong[0]}, but there are only 0 to {count - 1}")
 
 
 def __getattr__(name: str) -> Any:

@@ -16,7 +16,7 @@ from repshare.errors import ConfigError
 
 
 def field_helps(made: type) -> dict[str, str]:
-    """Return the text below each field of a dataclass, those of its parents first. A class without source has none."""
+    """The text below each field of a dataclass, those of its parents first. A class without source has none."""
     return {name: help for parent in reversed(made.__mro__[:-1]) for name, help in _own_helps(parent).items()}
 
 
@@ -95,7 +95,7 @@ def check_whole(config: object, least: int, *names: str) -> None:
 
 @cache
 def _evaluate_hints(kind: Any) -> dict[str, Any]:
-    """Return the types of a class's fields, which take long to evaluate."""
+    """The types of a class's fields, which take long to evaluate."""
     return get_type_hints(kind)
 
 

@@ -1,11 +1,9 @@
 """Code that is imported on demand: a user's own (`file.py:function`), and optional packages."""
 
-import gc
 import hashlib
 import importlib.util
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,7 +17,7 @@ def is_reference(text: str) -> bool:
 
 
 def find_function(reference: str) -> Callable[..., Any]:
-    """Return the function that `path/to/file.py:function` names."""
+    """The function that `path/to/file.py:function` names."""
     path, _, name = reference.rpartition(":")
     function = getattr(run_file(reference), name, None)
     if not callable(function):
@@ -28,7 +26,7 @@ def find_function(reference: str) -> Callable[..., Any]:
 
 
 def run_file(reference: str) -> ModuleType:
-    """Return the module that `path/to/file.py:name` names something in. Runs the file, as `python file.py` would."""
+    """The module that `path/to/file.py:name` names something in. Runs the file, as `python file.py` would."""
     path = Path(reference.rpartition(":")[0])
     if not path.is_file():
         raise ConfigError(f"{reference}: there is no file {path}")
@@ -50,7 +48,7 @@ def run_file(reference: str) -> ModuleType:
 
 
 def describe_code(references: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Return, as a part of run.json, a hash of each file that one of these names something in; nothing without any.
+    """The part `code` of run.json: a hash of each file that one of these names something in; nothing without any.
 
     What a file imports is not in its hash.
     """
@@ -60,32 +58,20 @@ def describe_code(references: Iterable[str]) -> dict[str, dict[str, str]]:
 
 
 def in_one_line(error: BaseException) -> str:
-    """Return an error of a user's code as one line, however many lines its message has."""
+    """An error of a user's code in one line."""
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def visible(text: str) -> str:
-    """Return a text that a terminal shows as it is: what a relay says may hold codes that steer it."""
+    """A text that a terminal shows as it is: what a relay says may hold codes that steer it."""
     return "".join(each if each.isprintable() or each == "\n" else repr(each)[1:-1] for each in text)
-
-
-@contextmanager
-def no_collection() -> Iterator[None]:
-    """Import without garbage collection, which finds none in modules: a tenth of the time that PyTorch takes."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 # The packages that each extra of pyproject.toml brings, by the names under which they are imported.
 EXTRAS = {
     "sklearn": ("sklearn", "scipy"),
     "learn": ("torch", "scipy"),
-    "relay": ("pydantic", "starlette", "uvicorn", "httptools", "prometheus_client", "plotly"),
+    "relay": ("pydantic", "starlette", "uvicorn", "httptools", "prometheus_client"),
     "redis": ("redis",),
     "peer": ("zenoh", "cryptography"),
     "privacy": ("dp_accounting", "scipy"),
@@ -102,7 +88,7 @@ APART = {  # what is not an extra of this package, but in a package beside it
 
 
 def how_to_install(extra: str) -> str:
-    """Return the command that installs an extra today: from a clone, since no index has the package."""
+    """The command that installs an extra today: from a clone, since no index has the package."""
     command = APART.get(extra, f"pip install -c constraints.txt '.[{extra}]'")
     return f"{command} in a clone of repshare"
 
@@ -115,7 +101,7 @@ def check_installed(*modules: str) -> None:
 
 
 def missing(error: ModuleNotFoundError) -> ConfigError:
-    """Return the error that tells the user what to install. Raises the error itself if no extra would help."""
+    """The error that tells the user what to install. Raises the error itself if no extra would help."""
     module = (error.name or "").partition(".")[0]
     for extra, modules in EXTRAS.items():
         if module in modules:

@@ -1,11 +1,12 @@
 """What a client learns with: a network (`network.learner`), or samples in a space (`space.learner`)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from repshare.config import Policy
+from repshare.errors import ConfigError
 from repshare.measures import Description, Doubles, Record, Score, View
 from repshare.sharing.representations import Floats, Integers, Protection
 from repshare.sharing.task import Task
@@ -26,13 +27,13 @@ class Learner(Protocol):
     dimension: int  # d', the length of what stands for a sample
     norm_bound: float  # the longest vector that clients agreed on
     guard: Protection | None = None  # makes releases private; None: they are exact
-    network: Any = None  # the `Network` that it trains; None: it learns in a space
-    space: Any = None  # itself, if it learns in one
     secret: bytes | None = None  # decides which samples are held out; None: none are
     held_rows: Integers = NO_ROWS  # the samples of which nothing is ever shared
-    behind: float | None = None  # samples behind the total in hand; None: no other client has shared anything
-    enough: int | None = None  # rounds without other clients after which nothing changes; None: it always may
-    settles_at_once: bool = False  # whether what is shared never depends on what others share
+    judged_on: str = "samples"  # the samples that tell whether others help, in words
+    class_names: Sequence[str] = ()  # as clients agreed on them
+    trained: Sequence[Any] = ()  # the tensors that an optimizer changes
+    behind: float | None = None  # samples behind what it learns from; None: no other client has shared anything
+    enough: int | None = None  # rounds after which little changes while the others stay the same; None: it always may
 
     def train(self) -> Record:
         """Learn for one round, and account for it. Training that leaves numbers that are not finite is undone.
@@ -67,6 +68,15 @@ class Learner(Protocol):
     def describe(self) -> Description:
         """Describe what it shares."""
 
+    def shared_counts(self) -> Integers:
+        """The number of samples of each class that count in what is shared (C,)."""
+
+    def single_samples(self) -> list[int]:
+        """The classes of which an average of one sample leaves, if any does."""
+
+    def files(self, round: int) -> dict[str, bytes]:
+        """What it has learned as files for other programs, by name."""
+
     def acknowledge(self) -> None:
         """Note that the last release has arrived. Default: no release depends on which ones have."""
 
@@ -77,6 +87,19 @@ class Learner(Protocol):
     def exposure(self, behind: Callable[[int], float]) -> Any:
         """What a release shows, given the samples behind what is seen of it. Default: no rule is known."""
         return None
+
+    def hide(self, classes: frozenset[int]) -> bool:
+        """Share no sample of these classes from now on; say whether that is a change. Default: the exchange does it."""
+        return False
+
+    def identity(self) -> dict[str, Any]:
+        """What must be the same for a saved state to be of use, beside the task, the data and the seed."""
+        return {}
+
+    @property
+    def module(self) -> Any:
+        """The model that was given, in evaluation mode. Raises ConfigError where there is none."""
+        raise ConfigError("there is no model: what is learned is the classifier of a space")
 
     def marks(self) -> frozenset[bytes]:
         """A mark of each sample that counts in what is shared, where it matters which samples change."""

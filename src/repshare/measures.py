@@ -49,13 +49,13 @@ class Record:
     """CS: the client's own part of the duality gap of the common classifier, when the round began."""
     held_out: float | None = None
     """CS: accuracy of the common classifier on the client's held-out samples, 0 to 1, when the round began.
-    With `keep_to_self` and too few of them, on its other samples, each judged as if it had not been shared."""
+    With `prefer_own` and too few of them, on its other samples, each judged as if it had not been shared."""
     held_out_alone: float | None = None
     """CS: accuracy on them of a classifier of the client's own samples alone."""
     doubt: str | None = None
     """CS: what the held-out samples show against the other clients' releases, if anything."""
     in_use: str | None = None
-    """CS, with `keep_to_self`: the classifier in use, of all clients together or of this client alone."""
+    """CS, with `prefer_own`: the classifier in use, of all clients together or of this client alone."""
     others: int | None = None
     """CS, in `join` and `peer`: the number of other clients behind the common classifier; None if not known."""
     test_own: float | None = None
@@ -76,7 +76,7 @@ class Score(NamedTuple):
         return int(self.right.sum()) / int(self.totals.sum())
 
     def weighted(self, classes: Integers) -> float | None:
-        """Return the accuracy for these numbers of samples of each class; None where none of those could be tested."""
+        """The accuracy for these numbers of samples of each class; None where none of those could be tested."""
         tested = (self.totals > 0) & (classes > 0)
         if not tested.any():
             return None
@@ -123,7 +123,7 @@ def measure(scores: NDArray[Any], probabilities: Doubles, labels: Integers) -> M
 
 
 def find_auroc(probabilities: Doubles, labels: Integers) -> float | None:
-    """Return the mean over classes of the area under the ROC curve, each class against the rest."""
+    """The mean over classes of the area under the ROC curve, each class against the rest."""
     classes = probabilities.shape[1]
     areas = [_area(probabilities[:, each], labels == each) for each in ([1] if classes == 2 else range(classes))]
     found = [area for area in areas if area is not None]
@@ -131,7 +131,7 @@ def find_auroc(probabilities: Doubles, labels: Integers) -> float | None:
 
 
 def _area(scores: Doubles, positive: NDArray[np.bool_]) -> float | None:
-    """Return the chance that a positive sample has a larger score than another one; the same score counts half."""
+    """The chance that a positive sample has a larger score than another one; the same score counts half."""
     yes, no = int(positive.sum()), int((~positive).sum())
     if not yes or not no:
         return None
@@ -141,7 +141,7 @@ def _area(scores: Doubles, positive: NDArray[np.bool_]) -> float | None:
 
 
 def find_calibration_error(confidence: Doubles, right: NDArray[np.bool_]) -> float:
-    """Return the mean over samples of |share that is right − mean confidence| in the sample's bin (Guo et al. 2017)."""
+    """The mean over samples of |share that is right − mean confidence| in the sample's bin (Guo et al. 2017)."""
     bins = np.clip(np.ceil(confidence * BINS).astype(int) - 1, 0, BINS - 1)  # each has its upper end
     apart = np.bincount(bins, weights=right - confidence, minlength=BINS)
     return float(np.abs(apart).sum() / len(right))

@@ -1,8 +1,13 @@
-"""Names of the version before, which was one package: importing one fails with its new place, for this release."""
+"""Names of the version before: importing or giving one fails with its new place or name, for this release."""
 
+from functools import wraps
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
-from typing import Any
+from typing import Any, TypeVar
+
+from repshare.errors import ConfigError
+
+Kind = TypeVar("Kind")
 
 LABORATORY = ["audit", "data", "experiments", "results", "simulation", "compare", "load"]
 FLOWER = ["FlowerRun", "make_client_app", "make_server_app"]
@@ -19,10 +24,32 @@ MOVED = {
     **{f"repshare.methods.{name}": f"repshare_lab.methods.{name}" for name in (*METHODS, *FOUND)},
     **{f"repshare.config.{name}": f"repshare_lab.config.{name}" for name in SETTING},
     "repshare.Common": "repshare.Agreement",
+    "repshare.config.CommonLoss": "repshare.config.SpaceLoss",
     "repshare.spaces": "repshare.space",
     "repshare.learning": "repshare.network",
     **{f"repshare.cli.{name}": f"repshare_lab.cli.{name}" for name in COMMANDS},
 }
+OPTIONS = {  # fields of a policy or a setting
+    "common_precision": "precision",
+    "keep_to_self": "prefer_own",
+    "common_only": "sums_only",
+    "common_rounds": "space_rounds",
+}
+
+
+def refuses_old_names(kind: type[Kind]) -> type[Kind]:
+    """A dataclass that raises ConfigError, with the present name, if a field is given by its name of before."""
+    make = kind.__init__
+
+    @wraps(make)
+    def check_and_make(self: Kind, *given: Any, **named: Any) -> None:
+        for name in OPTIONS:
+            if name in named:
+                raise ConfigError(f"{name} is called {OPTIONS[name]} now")
+        make(self, *given, **named)
+
+    kind.__init__ = check_and_make  # type: ignore[assignment]
+    return kind
 
 
 def check(name: str) -> None:

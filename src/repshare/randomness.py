@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def derive(seed: int, *path: int | str) -> int:
-    """Return a seed of 63 bits for this path: derive(seed, "client 3", "batches")."""
+    """A seed of 63 bits for this path: derive(seed, "client 3", "batches")."""
     digest = hashlib.sha256(repr((seed, *path)).encode()).digest()
     return int.from_bytes(digest[:8]) >> 1
 
@@ -27,5 +27,5 @@ def torch_stream(seed: int, *path: int | str) -> "torch.Generator":
 
 
 def numpy_stream(seed: int, *path: int | str) -> np.random.Generator:
-    """Return a generator of NumPy's."""
+    """A generator of NumPy's."""
     return np.random.default_rng(derive(seed, *path))

@@ -24,7 +24,7 @@ class Journal:
         self.path, self.private = path, private
 
     def read(self) -> list[Line]:
-        """Return all whole lines."""
+        """All whole lines."""
         if not self.path.exists():
             return []
         lines = []
@@ -83,7 +83,7 @@ class Folder:
         self._lock.close()
 
     def compare(self, held: Description, wanted: Description) -> tuple[Description, Description]:
-        """Return the description there and the one here as they are to be compared: they must be equal."""
+        """The description there and the one here as they are to be compared: they must be equal."""
         return held, wanted
 
     def explain(self, difference: str) -> str:
@@ -111,7 +111,7 @@ class Folder:
 
 
 def to_json(line: Line) -> str:
-    """Return a line as it is in a file; JSON has no word for NaN and infinity."""
+    """A line as it is in a file; JSON has no word for NaN and infinity."""
     return json.dumps(_finite(line), allow_nan=False) + "\n"
 
 

@@ -46,7 +46,7 @@ class Samples:
         return len(self._pair[1] if self._pair is not None else self._dataset)  # type: ignore[arg-type]
 
     def batch(self, indices: Tensor) -> tuple[Any, Tensor]:
-        """Return inputs and labels of these samples, on the device."""
+        """Inputs and labels of these samples, on the device."""
         (batch,) = self._stream([indices])
         return batch
 
@@ -71,7 +71,7 @@ class Samples:
         return change_tensors(inputs, self._place), labels.to(self.device, torch.int64)
 
     def part(self, rows: Tensor) -> "Samples":
-        """Return only these samples, without a copy of them."""
+        """These samples only, without a copy of them."""
         part = copy(self)
         part._rows = rows if self._rows is None else self._rows[rows]
         part.labels = self.labels[rows]
@@ -129,7 +129,7 @@ class Setup(NamedTuple):
 
 
 def shuffle(count: int, size: int, generator: torch.Generator) -> list[Tensor]:
-    """Return the indices of all samples in random order, `size` at a time; no single one at the end."""
+    """The indices of all samples in random order, `size` at a time; no single one at the end."""
     parts = list(torch.split(torch.randperm(count, generator=generator), size))
     if len(parts) > 1 and len(parts[-1]) == 1:  # batch normalisation cannot train on a single sample
         parts[-2:] = [torch.cat(parts[-2:])]
@@ -152,7 +152,7 @@ def without_labels(inputs: Any, device: str) -> Samples:
 
 
 def change_tensors(inputs: Any, change: Callable[[Tensor], Any]) -> Any:
-    """Return a batch's inputs, which may be a mapping, with every tensor changed."""
+    """A batch's inputs, which may be a mapping, with every tensor changed."""
     if isinstance(inputs, Mapping):
         return {name: change_tensors(each, change) for name, each in inputs.items()}
     return change(inputs)
@@ -192,7 +192,7 @@ def _as_tensor(given: Any) -> Tensor:
 
 
 def choose_device(name: str) -> str:
-    """Return the device of this name; for `auto`, a GPU if there is one, else the CPU. Raises ConfigError if absent."""
+    """The device of this name; for `auto`, a GPU if there is one, else the CPU. Raises ConfigError if absent."""
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     try:

@@ -35,7 +35,7 @@ Join = Callable[[str], Exchange]
 
 
 def get(store: Store, *keys: str) -> list[bytes | None]:
-    """Return the values of these keys, in one transaction."""
+    """The values of these keys, in one transaction."""
     return store.transact(lambda state: state.get(keys))
 
 
@@ -133,13 +133,13 @@ class StoreContract:
 
 
 def release(value: float, label: int = 0, round: int = 1) -> bytes:
-    """Return a release with one class mean and one observation of four samples."""
+    """A release with one class mean and one observation of four samples."""
     rows = stack([(np.full(2, value), label, 4)], 2)
     return wire.encode_release(Release(round, rows, rows))
 
 
 def collect(exchange: Exchange, observations: int = MANY) -> Teacher:
-    """Return what an exchange teaches."""
+    """The teacher of an exchange."""
     return wire.decode_teacher(exchange.collect(Wants(observations, seed=0)))
 
 

@@ -326,22 +326,6 @@ def test_a_compressed_reply_is_refused():
         relay(server).collect(WANTS)
 
 
-def test_an_unchanged_teacher_is_not_sent_again():
-    answers = [
-        reply(200, b"first", ETag='"1"'),
-        reply(304),
-        reply(200, b"other", ETag='"1"'),
-        reply(200, b"new", ETag='"2"'),
-    ]
-    with Scripted(*answers) as server:
-        exchange = relay(server)
-        assert [exchange.collect(WANTS) for _ in range(2)] == [b"first", b"first"]
-        assert exchange.collect(Wants(2, 7)) == b"other"
-        assert exchange.collect(WANTS) == b"new"
-        known = [b'if-none-match: "1"' in request.lower() for request in server.asked]
-    assert known == [False, True, False, False]
-
-
 def test_all_that_is_wanted_is_asked_for():
     with Scripted(reply(200), reply(200)) as server:
         relay(server).collect(Wants(3, 5, peers=("bob", "c d&e")))

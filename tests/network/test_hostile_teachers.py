@@ -11,8 +11,9 @@ from repshare import Board, Client, LeNet5, Policy
 from repshare.errors import CheckpointError, Malformed
 from repshare.exchange import Exchange
 from repshare.exchange.relay import Membership
-from repshare.network.objective import Lesson
-from repshare.party.state import State, take_part
+from repshare.network.objective import Targets
+from repshare.party.rounds import take_part
+from repshare.party.state import State
 from repshare.sharing import wire
 from repshare.sharing.parts import BESIDE, Part, as_release
 from repshare.sharing.representations import Teacher, stack
@@ -118,7 +119,7 @@ def test_a_teacher_that_swings_within_the_bounds_leaves_the_model_finite(optimiz
 
 def lesson(value):
     everyone = torch.ones(10, dtype=torch.bool)
-    return Lesson(torch.full((10, 84), value), everyone, torch.full((1, 10, 84), value), everyone)
+    return Targets(torch.full((10, 84), value), everyone, torch.full((1, 10, 84), value), everyone)
 
 
 @pytest.mark.parametrize("value", [3e38, 1e30, math.inf, math.nan])
@@ -130,12 +131,12 @@ def test_steps_that_are_not_finite_are_left_out_and_told(value, policy):
     client = Client(lenet(), samples(), policy=policy)
     client.round()
     before = numbers(client)
-    client.learner.lesson = lesson(value)
+    client.learner.targets = lesson(value)
     told = client.round()
     assert "2 steps" in told.trouble
     assert "not finite" in told.trouble
     assert torch.equal(numbers(client), before)
-    client.learner.lesson = None
+    client.learner.targets = None
     assert client.round().trouble is None
     assert not torch.equal(numbers(client), before)
 
@@ -230,7 +231,7 @@ def test_no_total_of_a_common_space_stops_a_client_or_spoils_its_classifier(chan
     client.exchange = Giving(body)
     for record in client.rounds(3):
         assert math.isfinite(record.ce)
-        learner = client.learner.space
+        learner = client.learner
         assert learner.classifier().is_finite
         assert np.isfinite(learner.model.published.alpha).all()
     Board(common.task(10)).accept("b", learner.release(9))  # and what it shares is still what others take

@@ -6,7 +6,7 @@ from torch import nn
 
 from repshare import Client, Policy
 from repshare.errors import ConfigError, ModelError
-from repshare.network.models import Halving, LeNet5, ResNet9, ResNet18, build, split
+from repshare.network.models import LeNet5, ResNet9, ResNet18, build, split
 
 IMAGES = torch.randn(4, 1, 28, 28, generator=torch.Generator().manual_seed(0))
 
@@ -184,17 +184,6 @@ def test_a_users_own_function_builds_a_model(tmp_path):
     for reference in (f"{file}:absent", f"{tmp_path}/none.py:f"):
         with pytest.raises(ConfigError):
             build(reference, channels=1, classes=10, dimension=None, seed=0)
-
-
-@pytest.mark.parametrize("size", [(28, 28), (9, 8), (8, 9), (7, 7), (2, 2)])
-@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-def test_halving_is_max_pooling_with_and_without_gradients(size, layout):
-    torch.manual_seed(0)
-    images = torch.randn(3, 6, *size).round().contiguous(memory_format=layout)  # rounded: with ties
-    expected = nn.functional.max_pool2d(images, 2)
-    assert torch.equal(Halving()(images), expected)
-    with torch.inference_mode():
-        assert torch.equal(Halving()(images), expected)
 
 
 def test_a_model_with_one_logit_is_one_of_two_classes():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from repshare.network.objective import (
-    Lesson,
+    Targets,
     contrast,
     cross_entropy,
     discrimination,
@@ -26,7 +26,7 @@ NORTH, EAST, SOUTH, WEST = (0.0, 1.0), (1.0, 0.0), (0.0, -1.0), (-1.0, 0.0)
 def lesson(means=((0.0, 0.0),) * 3, has_mean=(True, True, True), observations=None, has_observation=None):
     observations = torch.zeros(0, len(means), 2) if observations is None else torch.tensor(observations)
     has_observation = [False] * len(means) if has_observation is None else has_observation
-    return Lesson(torch.tensor(means), torch.tensor(has_mean), observations, torch.tensor(has_observation))
+    return Targets(torch.tensor(means), torch.tensor(has_mean), observations, torch.tensor(has_observation))
 
 
 def softmax(logits):

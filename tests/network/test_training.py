@@ -43,7 +43,7 @@ def test_local_training_is_algorithm_2_written_out(few, length):
     rng = np.random.default_rng(0)
     given = teacher(rng)
     ours = learner(few, Policy(lambda_kd=10.0, lambda_disc=1.0, lambda_length=length))
-    ours.lesson = ours.lay_out(given)
+    ours.targets = ours.make_targets(given)
 
     torch.manual_seed(0)
     model = LeNet5().to(memory_format=torch.channels_last)
@@ -115,7 +115,7 @@ def test_without_a_teacher_only_cross_entropy_is_reported(few):
 def test_the_bound_is_reported_also_when_the_discriminator_does_not_count(few):
     on, off = (learner(few, Policy(lambda_kd=0.0, lambda_disc=weight, epochs=20)) for weight in (10.0, 0.0))
     for each in (on, off):
-        each.lesson = each.lay_out(teacher(np.random.default_rng(0)))
+        each.targets = each.make_targets(teacher(np.random.default_rng(0)))
     bounds = [each.train().bound for each in (on, off)]
     assert all(bound < math.log(9) for bound in bounds)
     assert bounds[0] > bounds[1]  # training for it raises it
@@ -123,7 +123,7 @@ def test_the_bound_is_reported_also_when_the_discriminator_does_not_count(few):
 
 def test_both_lambdas_zero_leave_the_weights_of_training_alone(few):
     alone, taught = learner(few), learner(few, Policy(lambda_kd=0.0, lambda_disc=0.0, m_down=3))
-    taught.lesson = taught.lay_out(teacher(np.random.default_rng(0), m=3))
+    taught.targets = taught.make_targets(teacher(np.random.default_rng(0), m=3))
     alone.train()
     assert taught.train().kd is not None
     assert torch.equal(weights(alone), weights(taught))
@@ -134,7 +134,7 @@ def test_classes_nobody_shared_leave_no_trace(few):
     images, labels = few
     held = labels < 5
     absent = learner((images[held], labels[held]), Policy(lambda_disc=0.0))
-    absent.lesson = absent.lay_out(teacher(np.random.default_rng(0), classes=range(5, 10)))
+    absent.targets = absent.make_targets(teacher(np.random.default_rng(0), classes=range(5, 10)))
     alone = learner((images[held], labels[held]))
     assert absent.train().kd is None
     alone.train()
@@ -143,8 +143,8 @@ def test_classes_nobody_shared_leave_no_trace(few):
 
 def test_each_sample_meets_each_of_several_observations_sometimes(few):
     several = learner(few, Policy(m_down=3))
-    several.lesson = several.lay_out(teacher(np.random.default_rng(0), m=3))
-    drawn = several._pair(several.lesson.observations, 200)  # (200, C, d)
+    several.targets = several.make_targets(teacher(np.random.default_rng(0), m=3))
+    drawn = several._pair(several.targets.observations, 200)  # (200, C, d)
     assert len({tuple(row[0].tolist()) for row in drawn}) == 3
 
 
@@ -152,7 +152,7 @@ def test_a_class_with_fewer_observations_repeats_them(few):
     mine = learner(few, Policy(m_down=3))
     rng = np.random.default_rng(0)
     rows = [(rng.uniform(-1, 1, 84), 0, 1) for _ in range(3)] + [(rng.uniform(-1, 1, 84), 1, 1)]
-    lesson = mine.lay_out(Teacher(nothing(84), stack(rows, 84)))
+    lesson = mine.make_targets(Teacher(nothing(84), stack(rows, 84)))
     assert lesson.observations.shape == (3, 10, 84)
     assert lesson.has_observation.tolist() == [True, True] + [False] * 8
     assert (lesson.observations[:, 1] == lesson.observations[0, 1]).all()
@@ -163,12 +163,12 @@ def test_a_class_with_fewer_observations_repeats_them(few):
 )
 def test_a_teacher_of_another_task_is_refused(few, bad):
     with pytest.raises(Malformed):
-        learner(few).lay_out(bad)
+        learner(few).make_targets(bad)
 
 
 def test_a_teacher_with_more_than_was_asked_for_is_refused(few):
     with pytest.raises(Malformed, match="3 observations of a class; 2 were asked for"):
-        learner(few, Policy(m_down=2)).lay_out(teacher(np.random.default_rng(0), m=3))
+        learner(few, Policy(m_down=2)).make_targets(teacher(np.random.default_rng(0), m=3))
 
 
 def test_representing_and_testing_leave_the_model_untouched(few):
@@ -270,7 +270,7 @@ def test_no_sample_at_all_is_refused(few):
 def test_every_choice_about_training_shows_in_the_weights(few, change):
     usual, changed = learner(few), learner(few, Policy(**change))
     for each in (usual, changed):
-        each.lesson = each.lay_out(teacher(np.random.default_rng(0)))
+        each.targets = each.make_targets(teacher(np.random.default_rng(0)))
         each.train()
     assert not torch.equal(weights(usual), weights(changed))
 
@@ -279,7 +279,7 @@ def test_summed_losses_are_the_averaged_ones_times_features_and_classes(few):
     averaged = learner(few, Policy(lambda_kd=10.0, lambda_disc=1.0, lambda_length=2.0))
     summed = learner(few, Policy(lambda_kd=10.0 / 84, lambda_disc=1.0 / 10, lambda_length=2.0 / 84, summed=True))
     for each in (averaged, summed):
-        each.lesson = each.lay_out(teacher(np.random.default_rng(0)))
+        each.targets = each.make_targets(teacher(np.random.default_rng(0)))
     losses = [each.train() for each in (averaged, summed)]
     assert losses[1].kd == pytest.approx(84 * losses[0].kd, rel=1e-3)
     assert losses[1].disc == pytest.approx(10 * losses[0].disc, rel=1e-3)
@@ -357,7 +357,7 @@ def test_one_sample_cannot_be_batch_normalised(few):
 def test_models_of_other_precisions_learn_from_a_teacher(few, kind):
     images = few[0].to(kind)
     mine = learner((images, few[1]), model=noisy().to(kind))
-    mine.lesson = mine.lay_out(teacher(np.random.default_rng(0), d=20))
+    mine.targets = mine.make_targets(teacher(np.random.default_rng(0), d=20))
     assert math.isfinite(mine.train().kd)
 
 

@@ -13,7 +13,7 @@ from repshare.party.state import State
 from repshare.samples import Samples
 from repshare.sharing import wire
 from repshare.space import measure
-from support.common_parties import COMMON, NAMES
+from support.space_parties import COMMON, NAMES
 
 MODULE = """
 import torch
@@ -44,7 +44,7 @@ def keep(tmp_path, splits):
         for _ in range(3):
             for state in states:
                 state.play(test=False)
-        return states[0].client, states[0].classifier
+        return states[0].client, tmp_path / "a" / "classifier.safetensors"
 
     return after_rounds
 
@@ -54,7 +54,7 @@ def test_it_says_what_the_client_says(keep, splits):
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     classify, images = load_classifier(file), splits.test.images.astype("float32")
     assert all(map(np.array_equal, classify.linear, client.learner.classifier()))
-    assert (classify.agreement.describe(), classify.round) == (client.learner.space.agreement.describe(), 3)
+    assert (classify.agreement.describe(), classify.round) == (client.learner.agreement.describe(), 3)
     assert classify.samples == 320, "of both clients, without those held out"
     right = np.mean([name == NAMES[label] for name, label in zip(classify(images), splits.test.labels, strict=True)])
     assert right > 0.9

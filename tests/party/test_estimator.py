@@ -110,7 +110,7 @@ def test_it_shares_a_board_with_clients_that_have_pytorch(table):
     mine = CommonSpaceClassifier(accept_exposure=True, **{**AGREED, "classes": None}).fit(x[:100], y[:100])
     common = Agreement(Fourier((-4.0,) * 30, (4.0,) * 30, features=64))
     assert mine.task_ == common.task(2)
-    board, policy = Board(mine.task_), Policy(common_precision="fp32", held_out=0.0)
+    board, policy = Board(mine.task_), Policy(precision="fp32", held_out=0.0)
     data = torch.from_numpy(x[100:300]).float(), torch.from_numpy(y[100:300])
     other = Client(None, data, LocalExchange(board, "b"), space=common, classes=2, policy=policy, name="b")
     for _ in range(12):
@@ -120,7 +120,7 @@ def test_it_shares_a_board_with_clients_that_have_pytorch(table):
     other.learner.absorb(board.teach("b", Wants(0, 0)))
     expected = other.probabilities(torch.from_numpy(x).float()).numpy()
     assert mine.predict_proba(x) == pytest.approx(expected, abs=1e-3)
-    assert other.learner.space.model.total.samples == 300
+    assert other.learner.model.total.samples == 300
 
 
 def test_two_of_them_learn_through_a_real_relay(table, tmp_path):

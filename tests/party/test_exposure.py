@@ -354,5 +354,5 @@ def test_no_sample_rules_a_row(digits, least):
     client, _ = make((images[rows], labels[rows]), LONG, minimum_count=least, accept_exposure=True)
     for _ in range(3):
         client.round()
-        squares = np.square(client.learner.space.model.published.alpha)
+        squares = np.square(client.learner.model.published.alpha)
         assert (squares.max(axis=0) <= squares.sum(axis=0) / least * (1 + 1e-9)).all()

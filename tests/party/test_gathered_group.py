@@ -9,9 +9,9 @@ import pytest
 
 from repshare import load_classifier
 from repshare.exchange.keys import Key
-from support.common_parties import collaborate
 from support.processes import PATIENCE_SECONDS, eventually
 from support.relays import invite
+from support.space_parties import collaborate
 
 MEMBERS = ("p0", "p3", "p6")
 EVERYONE = (*MEMBERS, "p8")
@@ -57,7 +57,7 @@ def met(group, names, rounds):
 def test_join_alone_takes_part_in_a_group(group):
     ask(group, *MEMBERS)
     for name in MEMBERS:
-        group.join(name, "--rounds", 4, "--no-keep-to-self")
+        group.join(name, "--rounds", 4, "--no-prefer-own")
     end(group, *MEMBERS)
     for name in MEMBERS:
         assert [line["trouble"] for line in group.rounds(name)] == [None] * 4
@@ -164,7 +164,7 @@ p0, p3, p6 = (lambda: with_rare(0)), (lambda: with_rare(3)), (lambda: with_rare(
         file.write(rare)
     ask(group, *MEMBERS)
     for name in MEMBERS:
-        group.join(name, "--rounds", 3, "--no-keep-to-self")
+        group.join(name, "--rounds", 3, "--no-prefer-own")
     end(group, *MEMBERS)
     for name in MEMBERS:
         assert "classes that stay hidden" in group.told(name)

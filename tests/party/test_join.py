@@ -24,7 +24,8 @@ from repshare.exchange import Exchange, http
 from repshare.exchange.keys import Key
 from repshare.exchange.relay import Membership
 from repshare.party.party import load_party
-from repshare.party.state import State, make_report, take_part
+from repshare.party.rounds import take_part
+from repshare.party.state import State, make_report
 from repshare.randomness import derive
 from repshare.relay.routes.schemas import RoundReport
 from repshare.relay.tasks import Tasks

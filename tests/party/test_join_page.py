@@ -14,9 +14,9 @@ import torch
 
 from repshare import load_classifier
 from repshare_lab import load
-from support.common_parties import NAMES
 from support.processes import PATIENCE_SECONDS, Process, eventually, records, run
 from support.relays import prepare, start_relay
+from support.space_parties import NAMES
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/join.md").read_text()

@@ -18,15 +18,17 @@ from repshare import Client, load_classifier
 from repshare.cli.main import main
 from repshare.errors import ConfigError
 from repshare.exchange.relay import Membership
+from repshare.network.learner import FILE as MODEL
 from repshare.party.exporting import classifier_as_onnx, model_as_onnx
 from repshare.party.party import load_party
-from repshare.party.state import MODEL, State, take_part
+from repshare.party.rounds import take_part
+from repshare.party.state import State
 from repshare.samples import Samples
 from repshare.sharing import wire
 from repshare.space import Space
 from repshare_lab import load
-from support.common_parties import COMMON, NAMES, PARTY_FILE
 from support.processes import records, run
+from support.space_parties import COMMON, NAMES, PARTY_FILE
 
 OWN = """
 import torch
@@ -152,26 +154,6 @@ def test_a_network_beside_a_classifier_of_an_earlier_version_is_refused(here, ca
     assert "a network beside a common classifier: the last version that reads it is 055caf8" in said
 
 
-def test_weights_are_exported_as_pytorch_and_safetensors_read_them(here, capsys):
-    kept = safetensors.torch.load_file("model/model.safetensors")
-    for party in ((), ("--party", "own.py:mine")):
-        for name in ("model.pt", "model.safetensors"):
-            shown = run(capsys, "export", "model", "--to", here / name, *party).out
-            assert "the state_dict of Sequential, 1,242 parameters, 9 tensors" in shown
-        read = torch.load(here / "model.pt", weights_only=True)
-        assert read.keys() == kept.keys()
-        assert all(torch.equal(read[each], kept[each]) for each in kept)
-        assert safetensors.torch.load_file(here / "model.safetensors").keys() == kept.keys()
-
-    linear = load_classifier("classifier/classifier.safetensors").linear
-    shown = run(capsys, "export", "classifier", "--to", here / "classifier.pt").out
-    assert "in the space patches of 288 dimensions, which is not in it" in shown
-    read = torch.load(here / "classifier.pt", weights_only=True)
-    assert all(np.array_equal(read[each], getattr(linear, each)) for each in ("weights", "centre", "offset"))
-    run(capsys, "export", "classifier", "--to", here / "classifier.safetensors")
-    assert np.array_equal(load_classifier(here / "classifier.safetensors").linear.weights, linear.weights)
-
-
 def test_onnx_gives_the_models_logits_for_a_batch_of_any_size(here, capsys):
     import onnxruntime
 
@@ -212,16 +194,15 @@ def test_a_space_that_is_a_module_of_ones_own_is_not_traced(here):
     kept = load_classifier("classifier/classifier.safetensors")
     samples = Samples((torch.rand(5, 1, 8, 8), torch.arange(5)))
     own = kept._replace(agreement=type("Own", (), {"space": OwnSpace()})())
-    with pytest.raises(ConfigError, match=r"the space backbone is your own module.*--to classifier.safetensors"):
+    with pytest.raises(ConfigError, match=r"the space backbone is your own module.*in classifier.safetensors"):
         classifier_as_onnx(own, samples)
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [(["export", "model", "--to", "x.h5"], "must end in .pt, .onnx, .safetensors"),
-     (["export", "model", "--to", "x.onnx"], "ONNX holds the computation: give --party file.py:function"),
-     (["export", "nothing", "--to", "x.pt"], "nothing is no state folder of join or peer"),
-     (["export", "model", "--to", "x.pt", "--party", "own.py:another"], "the weights in model are not of Sequential"),
+    [(["export", "model", "--to", "x.pt", "--party", "own.py:mine"], "end in .onnx; the weights alone are in model/"),
+     (["export", "nothing", "--to", "x.onnx", "--party", "own.py:mine"], "nothing is no state folder of join or peer"),
+     (["export", "model", "--to", "x.onnx", "--party", "own.py:another"], "the weights in model are not of Sequential"),
      (["predict", "model"], "give --input, or a --party with test data"),
      (["predict", "model", "--party", "own.py:another"], "give --input, or a --party with test data"),
      (["predict", "model", "--party", "own.py"], "'own.py' names no function in a file: give --party own.py:function")],

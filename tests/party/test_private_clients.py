@@ -12,7 +12,8 @@ from repshare.cli.main import main
 from repshare.errors import ConfigError, Outdated, Refused
 from repshare.exchange import Exchange
 from repshare.exchange.relay import Membership, RelayExchange
-from repshare.party.state import State, take_part
+from repshare.party.rounds import take_part
+from repshare.party.state import State
 from repshare.sharing import wire
 from repshare.sharing.representations import Release, nothing, stack
 from repshare_lab.config import Run, Setting

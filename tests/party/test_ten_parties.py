@@ -13,8 +13,8 @@ from repshare.board.state import release_key
 from repshare.relay.tasks import Tasks
 from repshare.stores import open_database
 from repshare_lab import load
-from support.common_parties import COMMON, NAMES, PARTIES, Simulation, collaborate
 from support.processes import PATIENCE_SECONDS, eventually
+from support.space_parties import COMMON, NAMES, PARTIES, Simulation, collaborate
 
 KILLED, CUT, LIAR = ("p1", "p5"), "p7", "p9"
 SHRINKAGE = 0.01  # fixed, so that 20 rounds come to an end that does not depend on who came when
@@ -79,7 +79,7 @@ def test_two_are_killed_one_is_cut_off_one_lies_and_the_others_end_as_simulated(
         stack.callback(line.cut)
         for name in PARTIES:
             there.join(
-                name, "--patience", 1, "--eval-every", 1000, "--no-keep-to-self", url=line.url if name == CUT else None
+                name, "--patience", 1, "--eval-every", 1000, "--no-prefer-own", url=line.url if name == CUT else None
             )
         eventually(lambda: all(len(there.rounds(name)) >= 8 for name in PARTIES), "all have learned with all others")
         for name in KILLED:

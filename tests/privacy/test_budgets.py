@@ -20,7 +20,8 @@ from repshare.errors import CheckpointError, Refused, Unreachable
 from repshare.exchange import Exchange
 from repshare.exchange.keys import Key
 from repshare.exchange.relay import Membership
-from repshare.party.state import State, take_part
+from repshare.party.rounds import take_part
+from repshare.party.state import State
 from repshare.privacy.ledger import read_ledger
 from repshare.secure import Meetings, SecureExchange
 from repshare.sharing import wire

@@ -9,7 +9,8 @@ import torch
 from repshare import Client, Policy
 from repshare.exchange.keys import Key
 from repshare.exchange.relay import RelayExchange
-from repshare.party.state import State, take_part
+from repshare.party.rounds import take_part
+from repshare.party.state import State
 from repshare.relay.tasks import Tasks
 from repshare.secure import Meetings, SecureExchange
 from repshare.secure.masking import Member
@@ -69,7 +70,7 @@ def test_a_member_that_spoils_a_sum_is_named_and_costs_no_budget(monkeypatch):
     assert {record.trouble for record in at_once(clients).values()} == {None}
     assert [len(each.guard.ledger.entries) for each in clients.values()] == [1, 1, 1]
     at_once(clients)
-    assert all(each.learner.space.model.total is not None for each in clients.values())
+    assert all(each.learner.model.total is not None for each in clients.values())
 
 
 def test_an_acknowledged_release_is_sent_again_where_a_backup_has_none(tmp_path):

@@ -165,7 +165,7 @@ def test_no_bit_of_a_samples_vector_depends_on_the_others():
     labels = np.arange(40) % 3
     whole, _ = make((images, labels), common, held_out=0.0)
     fewer, _ = make((images[1:], labels[1:]), common, held_out=0.0)
-    assert np.array_equal(whole.learner.space.model.vectors[1:], fewer.learner.space.model.vectors)
+    assert np.array_equal(whole.learner.model.vectors[1:], fewer.learner.model.vectors)
 
 
 def test_the_number_of_releases_does_not_depend_on_who_can_still_pay():

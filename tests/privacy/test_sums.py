@@ -233,8 +233,8 @@ def test_class_sums_teach_and_noise_costs_accuracy():
         for each in clients:
             each.round(test=False)
     assert accuracy(clients) > alone + 0.1  # each lacks a class
-    noisy = through_a_board(epsilon=0.01, seeded_noise=True, adjacency="add-remove", common_only=True)
-    good = through_a_board(epsilon=50.0, seeded_noise=True, adjacency="add-remove", common_only=True)
+    noisy = through_a_board(epsilon=0.01, seeded_noise=True, adjacency="add-remove", sums_only=True)
+    good = through_a_board(epsilon=50.0, seeded_noise=True, adjacency="add-remove", sums_only=True)
     assert accuracy(good) > accuracy(noisy) + 0.2
     saved = through_a_board(epsilon=0.01, seeded_noise=True, adjacency="add-remove")
     assert accuracy(saved) > accuracy(good) - 0.05  # own samples are used as far as they are better
@@ -322,11 +322,11 @@ def test_a_group_shares_the_noise_and_all_read_the_same_total():
     clients = in_a_group(Meetings())
     assert {each.trouble for each in at_once(clients).values()} == {None}
     at_once(clients)
-    totals = [each.learner.space.model.total for each in clients.values()]
+    totals = [each.learner.model.total for each in clients.values()]
     assert all(np.array_equal(total.vectors, totals[0].vectors) for total in totals)
     noise = accounting.noise_for(1.0, 1e-5, 1, Charge(0.0))
     assert totals[0].variance == pytest.approx(noise**2, rel=1e-3)  # once, not three times
-    exact = sum(each.learner.space.model.sums() for each in clients.values())
+    exact = sum(each.learner.model.sums() for each in clients.values())
     error = (totals[0].vectors - exact[:, :16]).std()
     assert 0.6 * noise < error < 1.5 * noise
     assert all(each.guard.spent == pytest.approx(1.0, rel=1e-3) for each in clients.values())

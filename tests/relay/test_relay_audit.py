@@ -72,13 +72,6 @@ def test_each_accepted_request_leaves_one_line_that_says_who_did_what(audited):
     assert new() == [{"action": "withdraw", "by": alice, **what}]
     assert relay.ask("DELETE", release_path, relay.tokens["root"]).status_code == 200
     assert new() == [{"action": "withdraw", "by": root, **what}]
-    fields = {"classes": 2, "dimension": 2}
-    assert relay.ask("PUT", "/v1/tasks/new", relay.tokens["root"], json=fields).status_code == 201
-    assert new() == [{"action": "create", "by": root, "task": "new"}]
-    assert relay.ask("PUT", "/v1/tasks/new", relay.tokens["root"], json=fields).status_code == 200
-    assert new() == [], "nothing was created"
-    assert relay.ask("DELETE", "/v1/tasks/new", relay.tokens["root"]).status_code == 204
-    assert new() == [{"action": "delete", "by": root, "task": "new"}]
 
 
 def test_what_is_refused_or_only_reads_leaves_none(audited):
@@ -94,10 +87,6 @@ def test_what_is_refused_or_only_reads_leaves_none(audited):
         relay.publish("alice", release(6), "rs_0_x"),
         relay.publish("alice", release(6, dimension=9), alice),
         relay.ask("DELETE", "/v1/tasks/digits/clients/bob/release", alice),
-        relay.ask("DELETE", "/v1/tasks/digits", alice),
-        relay.ask("DELETE", "/v1/tasks/nothing", root),
-        relay.ask("PUT", "/v1/tasks/digits", root, json={"classes": 3, "dimension": 8}),
-        relay.ask("PUT", "/v1/tasks/new", root, json={"classes": 1, "dimension": 8}),
     ]
     assert all(400 <= answer.status_code < 500 for answer in refused)
     for path in ("teacher", "news?wait=0", "status"):

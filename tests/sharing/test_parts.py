@@ -9,7 +9,7 @@ from repshare.errors import Malformed, Refused
 from repshare.sharing import wire
 from repshare.sharing.parts import BESIDE, MOST_WEIGHT, SHRINKAGES, as_release, make_part, read_total
 from repshare.sharing.representations import Teacher, nothing
-from repshare.sharing.task import Task, make_common_task
+from repshare.sharing.task import Task, make_space_task
 from repshare.space import Patches
 
 CLASSES = 10
@@ -48,7 +48,7 @@ def total_of(board, client="reader"):
 
 @pytest.fixture
 def board():
-    return Board(make_common_task(CLASSES, DIMENSION, SPACE))
+    return Board(make_space_task(CLASSES, DIMENSION, SPACE))
 
 
 @pytest.fixture

@@ -25,18 +25,18 @@ RUNS = [
     (
         "A relay on SQLite is killed (SIGKILL) under load",
         faults.kill_relay,
-        {"kills": 400, "clients": 48, "threads": 6},
+        {"kills": 200, "clients": 48, "threads": 6},
     ),
-    ("The Redis under a relay is killed under load", faults.kill_redis, {"kills": 150, "clients": 48, "threads": 6}),
+    ("The Redis under a relay is killed under load", faults.kill_redis, {"kills": 75, "clients": 48, "threads": 6}),
     ("A client with a budget is killed at every point of a round", budgets.kill_clients, {"kills": 154}),
-    ("Those who spend from a ledger are killed", ledgers.kill_spenders, {"kills": 400}),
+    ("Those who spend from a ledger are killed", ledgers.kill_spenders, {"kills": 200}),
     ("Two relays over one Redis", faults.share, {"relays": 2, "seconds": 20}),
     ("Three relays over one Redis", faults.share, {"relays": 3, "seconds": 20}),
     ("Two relays over one SQLite file", faults.share, {"relays": 2, "seconds": 10, "redis": False}),
     ("A relay is stopped (SIGTERM) under load", faults.stop_gracefully, {"stops": 20, "clients": 48, "threads": 6}),
     ("Half of the clients fall silent, in turns", faults.expire, {"turns": 10, "max_age": 1.0, "clients": 40}),
-    ("The disk under a relay on SQLite is full, again and again", faults.fill_disk, {"times": 60}),
-    ("Bodies that are no release", fuzz, {"bodies": 60_000}),
+    ("The disk under a relay on SQLite is full, again and again", faults.fill_disk, {"times": 30}),
+    ("Bodies that are no release", fuzz, {"bodies": 24_000}),
     ("Abuse beside a client at work", abuse, {"seconds": 30, "gigabytes": 2.0, "idle": 1000, "slow": 100}),
 ]
 

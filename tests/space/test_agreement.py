@@ -108,8 +108,8 @@ def make_client(images, labels, space=COMMON):
 def test_pixels_of_the_stated_range_are_brought_to_the_one_that_filters_are_made_for(digits):
     (images, labels), _ = digits
     grey = (images[:60] + 1) * 8  # as in the file: 0 to 16
-    stated = make_client(grey, labels[:60]).learner.space.model.vectors
-    prepared = make_client(grey / 4 - 2, labels[:60], Agreement(SPACE)).learner.space.model.vectors
+    stated = make_client(grey, labels[:60]).learner.model.vectors
+    prepared = make_client(grey / 4 - 2, labels[:60], Agreement(SPACE)).learner.model.vectors
     assert np.array_equal(stated, prepared)
 
 

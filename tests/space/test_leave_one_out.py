@@ -115,9 +115,21 @@ def test_others_are_doubted_where_they_cost_more_than_chance_class_by_class(data
     labels = np.repeat([0, 1], sizes)
     vectors = np.resize(data[0], (len(labels), data[0].shape[1]))
     given = as_samples((torch.from_numpy(vectors), torch.from_numpy(labels)), "cpu")
-    policy = Policy(keep_to_self=True, share_inputs=True)
+    policy = Policy(prefer_own=True, share_inputs=True)
     learner = SpaceLearner(given, policy, Agreement(Fourier((-4.0,) * 144, (4.0,) * 144, features=8)), classes=2)
     alone, together = (
         np.concatenate([np.arange(size) < good for size, good in zip(sizes, each, strict=True)]) for each in right
     )
+    assert (learner._doubt(together, alone) is not None) == doubts
+
+
+@pytest.mark.parametrize(("lost", "gained", "doubts"), [(4, 0, False), (5, 0, True), (7, 2, False), (9, 2, True)])
+def test_of_held_out_samples_so_many_must_be_lost_that_chance_has_less_than_a_twentieth(data, lost, gained, doubts):
+    vectors = np.resize(data[0], (400, data[0].shape[1]))
+    given = as_samples((torch.from_numpy(vectors), torch.arange(400) % 2), "cpu")
+    policy = Policy(prefer_own=True, share_inputs=True)
+    learner = SpaceLearner(given, policy, Agreement(Fourier((-4.0,) * 144, (4.0,) * 144, features=8)), classes=2)
+    assert learner.judged_on == "held-out samples"
+    places = np.arange(40)
+    alone, together = places >= gained, (places < 40 - lost)
     assert (learner._doubt(together, alone) is not None) == doubts

@@ -20,11 +20,11 @@ from repshare.space import (
     fingerprint,
     hash_weights,
     measure,
-    numbers,
     read,
+    seeded,
 )
-from repshare.space.banks import accumulate, root
-from repshare.space.leaves import draw_leaves
+from repshare.space.filters import accumulate, root
+from repshare.space.photographs import draw_leaves
 from repshare.space.space import as_array
 
 SHAPES = [(1, 8, 8), (3, 32, 32), (2, 17, 23)]
@@ -62,29 +62,29 @@ def images(shape, count=6, seed=0):
 
 
 def test_normal_numbers_are_the_same_everywhere_and_for_ever():
-    drawn = numbers.normal((4,), 7, "filters", 5)
+    drawn = seeded.normal((4,), 7, "filters", 5)
     assert drawn.dtype == np.float32
     assert drawn.tolist() == [-0.1751251220703125, 0.766998291015625, 1.2871551513671875, 1.4562530517578125]
     large = "86222ad3487b674d7f70bcaf6dff6b4e2e813e350fb912fcea6176e9cb0bb58a"
-    assert sha256(numbers.normal((1000, 37), 7, "filters", 5)) == large
+    assert sha256(seeded.normal((1000, 37), 7, "filters", 5)) == large
 
 
 def test_uniform_numbers_are_the_same_everywhere_and_for_ever():
-    drawn = numbers.uniform((4,), 7, "phases")
+    drawn = seeded.uniform((4,), 7, "phases")
     assert drawn.dtype == np.float32
     expected = ["0x1.f257300000000p-3", "0x1.0bac7c0000000p-2", "0x1.5ebb9c0000000p-1", "0x1.7b5d900000000p-3"]
     assert drawn.tolist() == [float.fromhex(each) for each in expected]
     large = "65ef63029d6be908e6d4bbe39a56e6e8ae8043dc61211f92e946e2d57701cbcc"
-    assert sha256(numbers.uniform((100_000,), 7, "phases")) == large
+    assert sha256(seeded.uniform((100_000,), 7, "phases")) == large
 
 
 def test_numbers_have_the_moments_of_their_distributions():
-    normal = numbers.normal((200_000,), 1, "moments").astype(float)
+    normal = seeded.normal((200_000,), 1, "moments").astype(float)
     assert normal.mean() == pytest.approx(0, abs=0.01)
     assert normal.var() == pytest.approx(1, abs=0.01)
     assert (normal**3).mean() == pytest.approx(0, abs=0.03)
     assert (normal**4).mean() == pytest.approx(3 - 1.2 / 12, abs=0.05)  # of twelve uniform terms
-    uniform = numbers.uniform((200_000,), 1, "moments").astype(float)
+    uniform = seeded.uniform((200_000,), 1, "moments").astype(float)
     assert uniform.mean() == pytest.approx(1 / 2, abs=0.005)
     assert uniform.var() == pytest.approx(1 / 12, abs=0.002)
     assert 0 <= uniform.min() < uniform.max() < 1
@@ -92,7 +92,7 @@ def test_numbers_have_the_moments_of_their_distributions():
 
 def test_every_path_has_numbers_of_its_own():
     paths = [(0, "filters", 5), (1, "filters", 5), (0, "filters", 7), (0, "frequencies"), ("0", "filters", 5)]
-    for draw in (numbers.normal, numbers.uniform):
+    for draw in (seeded.normal, seeded.uniform):
         assert len({draw((8,), *path).tobytes() for path in paths}) == len(paths)
 
 

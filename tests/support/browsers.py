@@ -10,7 +10,7 @@ from playwright.sync_api import sync_playwright
 
 from support.processes import PATIENCE_SECONDS
 
-BAD = ("error", "warning", "trace")  # plotly warns of figures that it could not finish by "trace"
+BAD = ("error", "warning")
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 

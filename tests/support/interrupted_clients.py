@@ -21,7 +21,8 @@ from repshare.client import Client
 from repshare.exchange.keys import Key, Trust
 from repshare.exchange.peer import PeerExchange
 from repshare.exchange.relay import Membership
-from repshare.party.state import State, take_part
+from repshare.party.rounds import take_part
+from repshare.party.state import State
 from repshare.privacy.ledger import Ledger
 from repshare.stores import open_database
 

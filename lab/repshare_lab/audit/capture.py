@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -87,8 +87,8 @@ def capture(
         data, name = _data(inputs[rows], labels[rows]), tap.inner.client
         clients.append(Client(None, data, tap, name=name, space=common, classes=classes, policy=policy))
         taps.append(tap)
-    models = [client.learner.space.model for client in clients[:visible] if client.learner.space is not None]
-    duals = [model for model in models if isinstance(model, Dual)]
+    learners = [client.learner for client in clients[:visible]]
+    duals = [cast(Dual, cast(SpaceLearner, each).model) for each in learners]
     weights = []
     for _ in range(releases):
         for client in clients:
@@ -151,10 +151,10 @@ def capture_sums(
         if (trouble := client.round(test=False).trouble) is not None:
             raise RepshareError(f"nothing was released: {trouble}")
         tap.deliver()
-        assert client.learner.space is not None  # CS has one
+        learner = cast(SpaceLearner, client.learner)
         taps.append(tap)
-        learners.append(client.learner.space)
-        owned.append(rows[client.learner.space.used_rows])
+        learners.append(learner)
+        owned.append(rows[learner.used_rows])
     dimension, (factor, constant) = common.space.dimension, scales(common.space.dimension)
     releases = [wire.decode_release(tap.published[0]).means.vectors.astype(np.float64) for tap in taps[:visible]]
     total = np.sum(releases, axis=0)

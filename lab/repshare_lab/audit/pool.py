@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from repshare.config import CommonLoss, Policy
+from repshare.config import Policy, SpaceLoss
 from repshare.errors import ConfigError
 from repshare.space import choose
 from repshare.space.agreement import Agreement
@@ -105,7 +105,7 @@ class Ground(NamedTuple):
 
 
 @lru_cache(1)
-def lay_ground(pool: Pool, words: tuple[str, ...], loss: CommonLoss = "squared") -> Ground:
+def lay_ground(pool: Pool, words: tuple[str, ...], loss: SpaceLoss = "squared") -> Ground:
     """Return what an attacker knows, and strangers, in the space that these words name."""
     common = Agreement(choose(words, torch.from_numpy(pool.inputs[:1]), 0), loss)
 

@@ -10,7 +10,7 @@ LAYOUTS = {
         "data": "samples classes-per-client label test-file standardise fallback",
         "training": "epochs batch-size optimizer learning-rate compute eval-every dimension device",
         "sharing": "n-avg m-up m-down lambda-kd lambda-disc lambda-length aggregation topology",
-        "common space (methods CS and CA)": "space loss shrinkage common-rounds",
+        "space (methods CS and CA)": "space loss shrinkage space-rounds",
         "privacy": BUDGET,
         "absence and attacks": "participation dropout attackers attack",
         "output and processes": "keep-models workers checkpoint-every",

@@ -16,7 +16,7 @@ from repshare.cli.parsing import Json, print_json
 from repshare.cli.party.preview import policy_warnings
 from repshare.errors import ConfigError, DataError
 from repshare.fields import check_least
-from repshare.imports import check_installed, no_collection
+from repshare.imports import check_installed
 from repshare_lab.cli.progress import progress
 from repshare_lab.config import METHODS, Setting
 from repshare_lab.simulation import starting
@@ -78,17 +78,16 @@ def compare(
     check_installed("torch", "matplotlib")
     if output.workers != 0:
         starting.prepare()
-    with no_collection():
-        from repshare_lab.experiments import comparison
-        from repshare_lab.results import findings
-        from repshare_lab.results.terminal import comparison_tables
-        from repshare_lab.simulation.pools import choose_workers
+    from repshare_lab.experiments import comparison
+    from repshare_lab.results import findings
+    from repshare_lab.results.terminal import comparison_tables
+    from repshare_lab.simulation.pools import choose_workers
 
     console = Console(stderr=output.json)
     chosen = comparison.choose_methods(methods, setting).values()
     splits, setting = load(setting, fallback, console)
     simulated = replace(setting.policy, seeded_noise=True)
-    for warning in policy_warnings(simulated, in_space=all(method.in_space for method in chosen)):
+    for warning in policy_warnings(simulated):
         terminal.say(console, warning, "yellow")
     folder, given = _folder(output, setting), vars(setting)
     with choose_workers(output.workers, setting.clients) as workers:

@@ -75,8 +75,7 @@ def reproduce(
         rounds: Number of communication rounds. Default: the paper's; 50 for field and rates.
         output: Folder in which results are kept.
         workers: Number of worker processes. Default: one for each core.
-        compute: Number format that networks compute with. bf16 is faster, and is noted in the records. auto: bf16 for
-            resnet9 and resnet18, where this processor has AVX-512 BF16 or AMX.
+        compute: Number format that networks compute with. bf16 is faster, and is noted in the records.
     """
     from repshare_lab.experiments.catalogue import EXPERIMENTS
     from repshare_lab.experiments.comparison import keep_begun

@@ -9,14 +9,13 @@ from repshare.config import Compute
 from repshare.errors import ConfigError
 from repshare.imports import describe_code
 from repshare.measures import View
-from repshare.network.steps import choose_compute
 from repshare.records import Journal, Line
 from repshare_lab.config import ResolvedSetting, Run, Setting
 from repshare_lab.data import Splits
 from repshare_lab.experiments.comparison import Step, checkpoints, resume_run
 from repshare_lab.results.records import RunFolder, summarise
 from repshare_lab.simulation import Workers, following
-from repshare_lab.simulation.plan import LARGE, OTHER_DATA, PAPER, make_run, resolve
+from repshare_lab.simulation.plan import OTHER_DATA, PAPER, make_run, resolve
 
 
 class Cell(NamedTuple):
@@ -36,9 +35,7 @@ class Cell(NamedTuple):
         if self.run.setting.policy.compute != "fp32":
             return self
         setting = self.run.setting
-        policy = replace(setting.policy, compute=compute)
-        chosen = choose_compute(policy, setting.device, large=set(setting.model) <= set(LARGE))
-        setting = replace(setting, policy=replace(policy, compute=chosen))
+        setting = replace(setting, policy=replace(setting.policy, compute=compute))
         return self._replace(run=replace(self.run, setting=setting))
 
     @property

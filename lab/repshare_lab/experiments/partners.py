@@ -32,7 +32,7 @@ WAYS = (
     Row("FD", "FD"),
     Row("FL", "FL"),
     Row("CS", "CS"),
-    Row("CS, keep_to_self", "CS", policy={"keep_to_self": True, "held_out": 0.2}),
+    Row("CS, keep_to_self", "CS", policy={"prefer_own": True, "held_out": 0.2}),
 )
 ALONE = {"RS": "IL", "FD": "IL", "FL": "IL", "CS": "CA"}  # the same learner without partners
 

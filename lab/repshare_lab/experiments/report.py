@@ -92,11 +92,11 @@ def _show_experiment(path: Path, described: Mapping[str, Any], lines: Sequence[L
 
 
 def _read_rounds(path: Path, described: Mapping[str, Any], lines: list[Line]) -> list[Line]:
-    """Return the records of a comparison; those of a client's own run as one with its twins, if it has any."""
+    """Return the records of a comparison; those of a client's own run as one with its controls, if it has any."""
     if "client" in described:
-        twins = [{**line, "method": line.get("twin")} for line in Journal(path / "twins.jsonl").read()]
+        controls = [{**line, "method": line.get("control")} for line in Journal(path / "controls.jsonl").read()]
         own = "alone" if described["task"] == "alone" else "together"
-        lines = [{"method": own, "seed": 0, **line} for line in [*lines, *twins]]
+        lines = [{"method": own, "seed": 0, **line} for line in [*lines, *controls]]
     for number, line in enumerate(lines, start=1):
         if lacking := NEEDED - line.keys() if isinstance(line, dict) else NEEDED:
             raise ConfigError(f"{path / 'records.jsonl'}: line {number} has no {min(lacking)}")

@@ -5,7 +5,7 @@ from repshare_lab.experiments.study import METHODS, Panel, Study, Variant
 SPACE = ("CA", "CS")  # sharing in a common space, and that space alone as its control
 CONTROLLED = (*METHODS, "FC")  # and, as a control, a penalty on long features without sharing
 ALL = (*CONTROLLED, *SPACE)
-LONGER = {"code_size": 0.0, "common_rounds": 20}  # FC as a penalty on long features; more rounds of CS
+LONGER = {"code_size": 0.0, "space_rounds": 20}  # FC as a penalty on long features; more rounds of CS
 
 SKEWED = {f"α = {alpha:g}": {"partition": "dirichlet", "alpha": alpha} for alpha in (0.1, 0.5, 1.0)}
 SKEWS = {label: label.removeprefix("α = ") for label in SKEWED} | {"uniform": "∞\n(uniform)"}
@@ -33,8 +33,8 @@ BITS = {"fp32": "fp32", "fp16": "fp16", "int8": "int8"}
 PRECISION = Study(
     "precision",
     [
-        Variant("fp32", policy={"common_precision": "fp32"}, methods=(*METHODS, *SPACE)),
-        Variant("fp16", policy={"precision": "fp16", "common_precision": "fp16"}, methods=("RS", "CS")),
+        Variant("fp32", policy={"precision": "fp32"}, methods=(*METHODS, *SPACE)),
+        Variant("fp16", policy={"precision": "fp16"}, methods=("RS", "CS")),
         Variant("int8", policy={"precision": "int8"}, methods=("RS",)),
     ],
     [Panel("representations written with fewer bits", "numbers of a release", BITS)],
@@ -183,7 +183,7 @@ COMMON = Study(
             for label, count in FILTERS.items()
         ),
         *(
-            Variant(label, {"clients": size, "common_rounds": rounds}, methods=("CS",))
+            Variant(label, {"clients": size, "space_rounds": rounds}, methods=("CS",))
             for size, labels in ROUNDS.items()
             for label, rounds in labels.items()
         ),

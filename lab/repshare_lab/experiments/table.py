@@ -28,7 +28,7 @@ ROWS = [
     Row("FC (fixed codes)", "FC"),
     Row("FC (codes all zero)", "FC", {"code_size": 0.0}),
     Row("CA (the space alone)", "CA"),
-    Row("CS, one release", "CS", {"common_rounds": 1}),
+    Row("CS, one release", "CS", {"space_rounds": 1}),
     Row("CS", "CS"),
 ]
 SIZES = (2, 5, 10)

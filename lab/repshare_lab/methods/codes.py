@@ -12,7 +12,7 @@ import torch
 
 from repshare.methods.method import Method
 from repshare.network.learner import NetworkLearner
-from repshare.network.lesson import Lesson
+from repshare.network.targets import Targets
 from repshare.randomness import numpy_stream
 from repshare_lab.config import Setting
 from repshare_lab.methods.distillation import adapt
@@ -26,7 +26,7 @@ class CodeOptions:
 
 
 class CodeLearner(NetworkLearner):
-    """A learner that takes the codes for a lesson that never changes."""
+    """A learner that takes the codes for targets that never change."""
 
     def __init__(self, *arguments: Any, seed: int, **given: Any) -> None:
         super().__init__(*arguments, seed=seed, **given)
@@ -34,7 +34,7 @@ class CodeLearner(NetworkLearner):
         codes = numpy_stream(seed, "codes").choice([-size, size], (classes, self.dimension)).astype(np.float32)
         nobody = torch.zeros(classes, dtype=torch.bool, device=like.device)
         observations = torch.zeros(0, classes, self.dimension, device=like.device, dtype=like.dtype)
-        self.lesson = Lesson(torch.from_numpy(codes).to(like), ~nobody, observations, nobody)
+        self.targets = Targets(torch.from_numpy(codes).to(like), ~nobody, observations, nobody)
 
 
 FC = Method(

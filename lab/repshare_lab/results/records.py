@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from repshare import moved
 from repshare.errors import ConfigError
 from repshare.files import write_atomically
 from repshare.records import Description, Folder, Line
@@ -162,10 +163,25 @@ def with_defaults(description: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(given := description.get("setting"), dict):
         return description
     usual: dict[str, Any] = json.loads(json.dumps(asdict(Setting())))
-    policy = {**usual["policy"], "start": "none", **given.get("policy", {})}  # there was no other
+    given = _renamed(given)
+    policy = {**usual["policy"], "start": "none", **_renamed_policy(given.get("policy", {}))}  # there was no other
     policy["minimum_count"] = policy["minimum_count"] or 1
-    policy["keep_to_self"] = bool(policy["keep_to_self"])
+    policy["prefer_own"] = bool(policy["prefer_own"])
     return {**description, "setting": _without_gone({**usual, **given, "policy": _without_gone(policy)})}
+
+
+def _renamed(options: dict[str, Any]) -> dict[str, Any]:
+    """Options under their present names."""
+    return {moved.OPTIONS.get(name, name): value for name, value in options.items()}
+
+
+def _renamed_policy(policy: dict[str, Any]) -> dict[str, Any]:
+    """A policy's fields under their present names. There were two precisions, one of them for spaces."""
+    if "prefer_own" in policy:
+        return policy
+    both = policy.get("precision", "fp32"), policy.get("common_precision", "fp16")
+    kept = {name: value for name, value in policy.items() if name != "common_precision"}
+    return _renamed({**kept, "precision": None if both == ("fp32", "fp16") else both[0]})
 
 
 def _without_gone(options: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from torch import nn
 from repshare.board import Server
 from repshare.errors import ConfigError
 from repshare.network.models import Network, build, split
-from repshare.network.steps import choose_compute
 from repshare.network.threads import one_thread
 from repshare.randomness import derive, numpy_stream
 from repshare.samples import change_tensors, choose_device
@@ -37,7 +36,7 @@ class PaperProtocol(NamedTuple):
     """"": the one that suits the data."""
     space: tuple[str, ...] = ()
     """The common space, which the paper does not have. Chosen on training images that no experiment uses."""
-    common_rounds: int = 10
+    space_rounds: int = 10
     """Rounds of CS: as many as keep its traffic below a twentieth of FedAvg's."""
 
 
@@ -52,7 +51,7 @@ PAPER = {
 USUAL = PAPER | {name: PaperProtocol(0, 50, "") for name in ("breast_cancer", "wine", "colour_names")}
 USUAL["digits"] = PaperProtocol(0, 60, "")  # after 20 rounds, curves still rise
 OTHER_DATA = PaperProtocol(0, 20, "")
-LARGE = ("resnet9", "resnet18")  # networks that gain by bf16
+LARGE = ("resnet9", "resnet18")  # networks that take long to test
 
 
 ARRAYS = (  # of a plan
@@ -112,9 +111,8 @@ def resolve(setting: Setting, data: Splits | int) -> ResolvedSetting:
         "device": device,
         "policy": replace(
             setting.policy,
-            compute=choose_compute(setting.policy, device, large=set(model) <= set(LARGE)),
             minimum_count=setting.policy.minimum_count or 1,  # nothing leaves this machine
-            common_precision="fp32" if setting.loss == "discriminant" else setting.policy.common_precision,
+            precision="fp32" if setting.loss == "discriminant" else setting.policy.precision,
             seeded_noise=setting.policy.epsilon is not None or setting.policy.seeded_noise,
         ),
     }
@@ -148,16 +146,16 @@ def make_run(method: str, seed: int, setting: ResolvedSetting) -> Run[ResolvedSe
     found = find_method(method)
     if not found.in_space:
         return Run(method, seed, setting)
-    rounds = 1 if found.serve is None else common_rounds(setting)
+    rounds = 1 if found.serve is None else space_rounds(setting)
     rounds = 2 if found.shares_once else rounds  # share, then collect
     rounds = min(rounds, setting.rounds)
     every = 1 if (setting.eval_every or 1) < setting.rounds else rounds  # all, unless only the last is wanted
     return Run(method, seed, replace(setting, rounds=rounds, eval_every=every))
 
 
-def common_rounds(setting: Setting) -> int:
+def space_rounds(setting: Setting) -> int:
     """Return the number of rounds of CS."""
-    return setting.common_rounds or USUAL.get(setting.dataset, OTHER_DATA).common_rounds
+    return setting.space_rounds or USUAL.get(setting.dataset, OTHER_DATA).space_rounds
 
 
 def make_agreement(run: Run[Setting], example: Inputs) -> Agreement:

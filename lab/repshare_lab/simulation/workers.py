@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import safetensors.torch
 import torch
 
 from repshare.board import Wants
@@ -15,7 +14,6 @@ from repshare.client import Client, Record
 from repshare.exchange import Exchange
 from repshare.measures import Score, View
 from repshare.network.threads import compute_with_one_thread
-from repshare.party.classifier import FILE, encode_classifier
 from repshare.randomness import derive
 from repshare.samples import Samples
 from repshare_lab.data.arrays import take
@@ -165,12 +163,5 @@ class Worker:
 
 def encode_model(client: Client) -> dict[str, bytes]:
     """Return the files of what a client has learned, by how their names end."""
-    files = dict[str, bytes]()
-    if client.learner.space is not None:
-        files[f".{FILE}"] = encode_classifier(client.learner.space, client.round_number)
-    if client.learner.network is not None:
-        weights = client.learner.network.model.state_dict()
-        files[".safetensors"] = safetensors.torch.save(
-            {name: each.detach().cpu().clone(memory_format=torch.contiguous_format) for name, each in weights.items()}
-        )
-    return files
+    files = client.learner.files(client.round_number)
+    return {f".{name.removeprefix('model.')}": body for name, body in files.items()}

@@ -125,22 +125,22 @@ def test_split_learning_takes_the_same_steps_as_the_whole_network(data):
 
 def test_fixed_codes_are_the_same_for_everyone_and_teach_without_a_word(data):
     first, second, other = (Client(lenet(), data, name=n, method=FC, seed=s) for n, s in (("a", 0), ("b", 0), ("b", 1)))
-    codes = first.learner.lesson.means
+    codes = first.learner.targets.means
     assert codes.shape == (10, 84)
     assert codes.abs().unique().tolist() == [pytest.approx(0.9)]
     assert 0.4 < (codes > 0).float().mean() < 0.6
-    assert torch.equal(codes, second.learner.lesson.means)
-    assert not torch.equal(codes, other.learner.lesson.means)
+    assert torch.equal(codes, second.learner.targets.means)
+    assert not torch.equal(codes, other.learner.targets.means)
     records = list(first.rounds(4))
     assert records[-1].kd < records[0].kd < 1.7
     assert {(record.disc, record.bytes_up, record.bytes_down) for record in records} == {(None, 0, 0)}
-    assert torch.equal(codes, first.learner.lesson.means)
+    assert torch.equal(codes, first.learner.targets.means)
 
 
 def test_a_setting_says_how_large_codes_are(data):
     method = find_method("FC", Setting(code_size=0.25))
     client = Client(lenet(), data, name="a", method=method)
-    assert client.learner.lesson.means.abs().unique().tolist() == [0.25]
+    assert client.learner.targets.means.abs().unique().tolist() == [0.25]
     with pytest.raises(ConfigError, match="code_size must be at least 0"):
         Setting(code_size=-1.0)
 

@@ -67,7 +67,7 @@ def together(digits, name, **given):
     records = [client.round(test=False) for client in clients]
     body = server.teach("", Wants(0, 0))
     assert all(record.bytes_up > 0 and not record.trouble for record in records)
-    duals = [client.learner.space.model for client in clients]
+    duals = [client.learner.model for client in clients]
     vectors = np.concatenate([dual.vectors for dual in duals]).astype(np.float64)
     targets = np.concatenate([dual.targets for dual in duals])
     return vectors, targets, wire.decode_weights(body)[0]["weights"], clients
@@ -102,7 +102,7 @@ def test_afl_is_its_absolute_aggregation_law_two_by_two(digits):
     _, _, weights, clients = together(digits, "AFL", ridge=0.5, intermediary=gamma)
     solved = []
     for client in clients:
-        x, y = client.learner.space.model.vectors.astype(np.float64), client.learner.space.model.targets
+        x, y = client.learner.model.vectors.astype(np.float64), client.learner.model.targets
         c = x.T @ x + gamma * np.eye(D)
         solved.append((np.linalg.inv(c) @ x.T @ y, c))
     (w, c), *others = solved
@@ -120,7 +120,7 @@ def test_fedcof_is_its_equations(digits, means):
     _, _, weights, clients = together(digits, "FEDCOF", ridge=gamma, means=means)
     found = {label: [] for label in range(10)}
     for client in clients:
-        x, labels = client.learner.space.model.vectors.astype(np.float64), client.learner.space.model.labels
+        x, labels = client.learner.model.vectors.astype(np.float64), client.learner.model.labels
         for label in range(10):
             members = x[labels == label]
             parts = [members[start::means] for start in range(means)]
@@ -183,7 +183,7 @@ def test_second_moments_of_fewer_samples_than_dimensions_show_whose_they_are(dig
     values, directions = torch.linalg.eigh(unpack(moments, D))
     outside = directions[:, values < values.max() * 1e-6]
     others = COMMON.space(digits[0][0][200:240])
-    own = torch.from_numpy(client.learner.space.model.vectors)
+    own = torch.from_numpy(client.learner.model.vectors)
     members, strangers = ((x.double() @ outside).norm(dim=1) for x in (own, others))
     assert 40 < outside.shape[1] <= D
     assert members.max() < strangers.min() / 5

@@ -18,7 +18,6 @@ from repshare.board.robust import RobustMeans, read_means
 from repshare.board.server import Server
 from repshare.board.state import BoardMember, BoardState, Cache, release_key, row_key
 from repshare.board.teaching import draw, make_teacher, make_teacher_of_peers
-from repshare.board.upgrade import upgrade
 from repshare.errors import Damaged, Outdated, Refused
 from repshare.sharing import wire
 from repshare.sharing.representations import Floats, Representations, Teacher, Wants, stack
@@ -224,10 +223,9 @@ class Board(Server):
         return wire.encode_items(self.store.items())
 
     def load(self, saved: bytes) -> None:
-        """Restore what `save` returned, also in an earlier version."""
+        """Restore what `save` returned."""
         items = wire.decode_items(saved)
         self.store.transact(lambda state: state.set(items))
-        upgrade(self.task, self.store)
         self._cache.clear()
         self._robust.forget()
 

@@ -32,7 +32,7 @@ from repshare.sharing.representations import Release, Representations
 from repshare.sharing.task import Task
 from repshare.stores import Transaction, decoded
 
-STAMP_BYTES = 12  # no multiple of 8, so that no head of this version is as long as one of `upgrade`
+STAMP_BYTES = 12  # no multiple of 8, so that no head is as long as one of an earlier version
 MOST_COUNTS = 200_000  # of samples by class that are read at once, of all members together
 CACHE_BYTES = 20_000_000  # of all boards of a process
 
@@ -311,7 +311,7 @@ def decode_head(task: Task, kept: bytes | None) -> tuple[NDArray[np.int64], byte
     size = 8 * (2 + 2 * task.rows)
     kept = bytes(size) if kept is None else kept
     if len(kept) not in (size, size + STAMP_BYTES):
-        raise ValueError(f"{len(kept)} bytes that make no sense")
+        raise ValueError(f"{len(kept)} bytes, not {size}: commit 15ddcbb is the last that upgrades earlier boards")
     numbers = np.frombuffer(kept[:size], np.int64).copy()
     if numbers.min() < 0:
         raise ValueError("a negative size")

@@ -9,15 +9,16 @@ from dataclasses import fields
 COMMON = "common options"
 Layout = dict[str, str]  # names of options by title
 
-SHARED = "n-avg m-up minimum-count share-classes share-inputs releases release-every"
+SHARED = "minimum-count share-classes share-inputs releases release-every"
 BUDGET = "epsilon delta planned-releases adjacency"
 LAYOUTS: dict[str, Layout] = {
     "join": {
         COMMON: "party token-file rounds state dry-run compare alone restart json",
         "connection": "ca cert key patience plain-http report",
         "a relay without tokens": "name task",
-        "common space": "agreement accept-space accept-exposure keep-to-self",
-        "what is shared": SHARED,
+        "space": "agreement accept-space prefer-own",
+        "what is shared": f"{SHARED} accept-exposure",
+        "representations": "n-avg m-up",
         "privacy": f"{BUDGET} noise-shares",
         "secure sums": "group signing-key threshold step-patience",
         "work": "seed eval-every pace device threads",
@@ -26,8 +27,9 @@ LAYOUTS: dict[str, Layout] = {
         COMMON: "party name key trust listen connect rounds state dry-run compare restart json",
         "finding and trusting peers": "task multicast first-use timeout",
         "TLS": "ca cert cert-key mutual",
-        "common space": "agreement accept-exposure keep-to-self",
-        "what is shared": f"{SHARED} m-down aggregation",
+        "space": "agreement prefer-own",
+        "what is shared": f"{SHARED} accept-exposure",
+        "representations": "n-avg m-up m-down aggregation",
         "privacy": BUDGET,
         "work": "seed eval-every pace device threads",
     },
@@ -70,6 +72,7 @@ def explain_removed(flag: str, hidden: Collection[str] = ()) -> str:
 
     Those that are hidden are fields of a command's dataclasses that are set in Python only.
     """
+    from repshare import moved
     from repshare.config import Policy
 
     name = flag.removeprefix("--").removeprefix("no-")
@@ -78,6 +81,8 @@ def explain_removed(flag: str, hidden: Collection[str] = ()) -> str:
     field = name.replace("-", "_")
     if "_" in name:
         return ""
+    if field in moved.OPTIONS:
+        return f"{flag} is no option here: it is called --{moved.OPTIONS[field].replace('_', '-')} now"
     if field in {each.name for each in fields(Policy)}:
         return f"{flag} is no option here: set {field} in Python, in Policy(…), for repshare_lab.compare or your Party"
     return f"{flag} is no option here: set {field} in Python" if field in hidden else ""

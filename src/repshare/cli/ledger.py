@@ -54,5 +54,5 @@ def ledger(path: Path, /, json: Json = False) -> None:
 
 
 def _delta(entry: dict[str, Any]) -> str:
-    """Return a record's δ. Earlier versions did not write it down: it was the policy's of that time."""
+    """A record's δ. Earlier versions did not write it down: it was the policy's of that time."""
     return "?" if entry["delta"] is None else f"{entry['delta']:g}"

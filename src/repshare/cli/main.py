@@ -32,7 +32,7 @@ class Command(NamedTuple):
     layout: Layout | None = None
 
     def load(self) -> Callable[..., Any]:
-        """Return the function that carries it out."""
+        """The function that carries it out."""
         module, _, name = self.home.partition(":")
         function: Callable[..., Any] = getattr(import_module(module), name)
         return function
@@ -75,9 +75,7 @@ COMMANDS: Commands = {
     "join": Command("Train with others through a relay.", "repshare.cli.party.join:join"),
     "peer": Command("Train with others without a server.", "repshare.cli.party.peer:peer"),
     "predict": Command("Classify samples with what join or peer has learned.", "repshare.cli.party.model:predict"),
-    "export": Command(
-        "Write what join or peer has learned to a file, also as ONNX.", "repshare.cli.party.model:export"
-    ),
+    "export": Command("Write what join or peer has learned as ONNX.", "repshare.cli.party.model:export"),
     "keys": CommandGroup("Make keys, and choose which to trust (new, show, trust).", KEYS),
     "privacy": CommandGroup("Plan, account for and audit privacy (plan, ledger, audit).", PRIVACY),
     "relay": CommandGroup("Run a relay (serve, invite, revoke, backup, tasks …).", RELAY),
@@ -97,7 +95,7 @@ Exit codes: 0 done, 1 a worker or a store failed, 2 bad input, 130 Ctrl-C."""
 
 
 def all_commands() -> Commands:
-    """Return the commands of this package and of those that add a mapping to the entry points `repshare.commands`."""
+    """The commands of this package and of those that add a mapping to the entry points `repshare.commands`."""
     found = COMMANDS
     for package in sorted(entry_points(group="repshare.commands")):
         found = _join(package.load(), found)
@@ -105,7 +103,7 @@ def all_commands() -> Commands:
 
 
 def _join(one: Commands, other: Commands) -> Commands:
-    """Return the commands of both; a group that both have is of both."""
+    """The commands of both; a group that both have is of both."""
     joined = {**one, **other}
     for name in one.keys() & other.keys():
         mine, theirs = one[name], other[name]
@@ -179,7 +177,7 @@ def _carry_out(program: str, group: CommandGroup, arguments: list[str]) -> None:
 
 
 def overview(program: str, group: CommandGroup) -> str:
-    """Return the list of a group's commands."""
+    """The list of a group's commands."""
     lines = [group.summary, "", f"usage: {program} COMMAND [OPTIONS]", "", "commands:"]
     lines += [f"  {name:<11}{command.summary}" for name, command in group.commands.items()]
     lines += ["", f"{program} COMMAND --help shows a command's options, with examples."]

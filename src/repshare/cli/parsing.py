@@ -124,7 +124,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def options_of(command: Callable[..., Any], layout: Layout | None = None) -> list[Option]:
-    """Return the options of a command, or of a dataclass; of a command with a layout those that are in it."""
+    """The options of a command, or of a dataclass; of a command with a layout those that are in it."""
     hints = get_type_hints(command, include_extras=True)
     helps = field_helps(command) if isinstance(command, type) else _parameter_helps(inspect.getdoc(command) or "")
     found: list[Option] = []
@@ -150,7 +150,7 @@ def options_of(command: Callable[..., Any], layout: Layout | None = None) -> lis
 
 
 def _bind(command: Callable[..., Any], given: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Return the positional-only and the other arguments of a command or a dataclass, with its dataclasses made."""
+    """The positional-only and the other arguments of a command or a dataclass, with its dataclasses made."""
     hints, before, named = get_type_hints(command), list[Any](), dict[str, Any]()
     for name, parameter in inspect.signature(command).parameters.items():
         if is_dataclass(hints[name]):
@@ -163,7 +163,7 @@ def _bind(command: Callable[..., Any], given: dict[str, Any]) -> tuple[list[Any]
 
 
 def suggest(word: str, known: Sequence[str]) -> str:
-    """Return the nearest of the known words, as a question; nothing if none is near."""
+    """The nearest of the known words, as a question; nothing if none is near."""
     plain = word.lstrip("-").replace("_", "-")
     near = [each for each in known if "".join(part[:1] for part in each.lstrip("-").split("-")) == plain]  # --lr
     near = near or difflib.get_close_matches(word, known, n=1, cutoff=0.85)
@@ -184,7 +184,7 @@ def _usage(option: Option) -> str:
 
 
 def _description(command: Callable[..., Any]) -> str:
-    """Return the docstring's paragraphs; examples indented, those that follow each other without a line between."""
+    """The docstring's paragraphs; examples indented, those that follow each other without a line between."""
     text = (inspect.getdoc(command) or "").partition("\nArgs:\n")[0].strip()
     paragraphs = [" ".join(paragraph.split("\n")) for paragraph in text.split("\n\n")]
     parts = []
@@ -203,7 +203,7 @@ def _shown(default: Any) -> str:
 
 
 def _parameter_helps(documentation: str) -> dict[str, str]:
-    """Return the lines of the section Args by parameter."""
+    """The lines of the section Args by parameter."""
     helps: dict[str, str] = {}
     for line in documentation.partition("\nArgs:\n")[2].splitlines():
         name, colon, text = line.strip().partition(": ")

@@ -16,7 +16,7 @@ def say(console: Console, text: str, style: str = "") -> None:
 
 
 def make_table(heads: str, rows: Iterable[Sequence[str]] = (), title: str = "", caption: str = "") -> Table:
-    """Return a table with these headings, divided by |. A column of words begins with <, the others are of numbers."""
+    """A table with these headings, divided by |. A column of words begins with <, the others are of numbers."""
     table = Table(
         title=title or None, caption=caption or None, title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD
     )
@@ -28,7 +28,7 @@ def make_table(heads: str, rows: Iterable[Sequence[str]] = (), title: str = "", 
 
 
 def traffic(bytes_: float) -> str:
-    """Return bytes in a unit that suits them."""
+    """Bytes in a unit that suits them."""
     if bytes_ == 0:
         return "–"
     power = min(int(math.log10(max(bytes_, 1)) // 3), 3)

@@ -151,7 +151,7 @@ class Connection:
                     log.info("waiting for the relay (%.0f s) …", now + pause - started)
                 self._sleep(pause)
         self._unavailable, self._next_try = False, 0.0
-        if reply.status not in (200, 201, 204, 304):
+        if reply.status not in (200, 201, 204):
             raise ERRORS.get(reply.status, Refused)(self._reason(reply))
         return reply
 

@@ -12,7 +12,7 @@ from repshare.exchange.exchange import Exchange
 from repshare.exchange.http import PATIENCE_SECONDS, REPLY_LIMIT, TIMEOUT_SECONDS, Connection, Reply
 from repshare.sharing import wire
 from repshare.sharing.representations import Wants
-from repshare.sharing.task import Task, read_task
+from repshare.sharing.task import Task
 
 LONGEST_NAME = 64  # characters, all printable: it becomes part of a path and goes to the terminal
 BYTES = "application/octet-stream"
@@ -76,7 +76,6 @@ class RelayExchange(Exchange):
             url, token=token, ca=ca, cert=cert, timeout=timeout, patience=patience, plain_http=plain_http
         )
         self._membership: Membership | None = None  # as the relay described it last
-        self._last: tuple[dict[str, Any], str, bytes] | None = None  # query, ETag, teacher
 
     def __repr__(self) -> str:
         return f"RelayExchange({self.connection.url!r}, {self.task!r}, client={self.client!r})"
@@ -110,16 +109,10 @@ class RelayExchange(Exchange):
         self.connection.ask("PUT", f"{self._client_path()}/report", body=body, headers=headers)
 
     def collect(self, wants: Wants) -> bytes:
-        """Ask for a teacher. One that has not changed since the same question is not sent again."""
-        query = self._query(wants)
-        known = self._last if self._last is not None and self._last[0] == query else None
-        unchanged = {"If-None-Match": known[1]} if known else None
-        limit = self._longest_teacher(wants)
-        reply = self.connection.ask("GET", f"{self.task_path()}/teacher", query=query, headers=unchanged, limit=limit)
-        if reply.status == 304 and known:
-            return known[2]
+        """Ask for a teacher."""
+        query, limit = self._query(wants), self._longest_teacher(wants)
+        reply = self.connection.ask("GET", f"{self.task_path()}/teacher", query=query, limit=limit)
         reply.check_type(BYTES)
-        self._last = (query, reply.headers["ETag"], reply.body) if "ETag" in reply.headers else None
         return reply.body
 
     def wait(self, since: int, seconds: float) -> int:
@@ -197,6 +190,6 @@ def _agreed(reply: Reply) -> Task:
         if not missing and not (field.default is None and said.get(field.name) is None):
             values[field.name] = reply.value(field.name, type(EXAMPLE[field.name]))
     try:
-        return read_task(values)
+        return Task(**values)
     except ConfigError as error:
         raise Malformed(f"the relay's task is not valid: {error}") from error

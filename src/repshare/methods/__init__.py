@@ -34,12 +34,15 @@ def serve(task: Task, start: Any = None, options: Any = None) -> Board:
 
 
 def adapt_to_space(policy: Policy) -> Policy:
-    """Use no observations and no distillation."""
+    """Use no observations and no distillation, and half the bytes."""
     if policy.epsilon is not None:  # one release, unless told otherwise: it takes the whole budget
         policy = replace(policy, releases=policy.releases or 1, planned_releases=policy.releases or 1)
     if policy.peers is not None:
         raise ConfigError("the classifier of a space is made by all clients: leave peers or CS out")
-    return replace(policy, lambda_kd=0.0, lambda_disc=0.0, m_up=0, m_down=0)
+    if policy.precision == "int8":
+        raise ConfigError("sums of a space are shared as fp32 or fp16, not as int8")
+    precision = policy.precision or "fp16"
+    return replace(policy, lambda_kd=0.0, lambda_disc=0.0, lambda_length=0.0, m_up=0, m_down=0, precision=precision)
 
 
 def adapt_alone(policy: Policy) -> Policy:
@@ -47,18 +50,18 @@ def adapt_alone(policy: Policy) -> Policy:
     return replace(adapt_to_space(policy), held_out=0.0, epsilon=None)
 
 
-RS = Method(
-    "RS", "representation sharing (the paper)", serve=serve,
-    source="Berdoz et al., 2022: Scalable collaborative learning via representation sharing",
-)  # fmt: skip
 IL = Method("IL", "independent learning")
-CS = Method(
-    "CS", "sharing in a common space", SpaceLearner.open, serve,
-    adapt=adapt_to_space, models="part", source="new here", in_space=True,
+RS = Method(
+    "RS", "representation sharing (the paper)", serve=serve, control=IL,
+    source="Berdoz et al., 2022: Scalable collaborative learning via representation sharing",
 )  # fmt: skip
 CA = Method(
     "CA", "the common space alone (a control: nothing is shared)", SpaceLearner.open,
     adapt=adapt_alone, source="new here", in_space=True,
+)  # fmt: skip
+CS = Method(
+    "CS", "sharing in a common space", SpaceLearner.open, serve,
+    adapt=adapt_to_space, control=CA, models="part", source="new here", in_space=True,
 )  # fmt: skip
 OWN = {method.name: method for method in (RS, IL, CS, CA)}
 

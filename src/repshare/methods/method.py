@@ -32,6 +32,8 @@ class Method(NamedTuple):
     """Its own options: a frozen dataclass, with a docstring under each field. A learner has them as `options`."""
     adapt: Callable[[Policy], Policy] = lambda policy: policy
     """The part of a policy that this method knows."""
+    control: "Method | None" = None
+    """The same without other clients, which measures what sharing is worth; None: nothing is shared."""
     models: Literal["own", "one", "part", "pooled"] = "own"
     """The models to test. own: each client's. one: a global model. part: the client's, completed by the server's part.
     pooled: that of one client, which has everyone's data."""
@@ -56,5 +58,5 @@ class Method(NamedTuple):
 
 def make_wants(method: Method, policy: Policy, seed: int, name: str, round: int) -> Wants:
     """What a client asks for in a round: a function of its seed, so that a simulator can ask in its place."""
-    precision = policy.common_precision if method.in_space else "fp32"
-    return Wants(policy.m_down, derive(seed, name, "collect", round), policy.peers, precision=precision)
+    precision = policy.precision if method.in_space else None
+    return Wants(policy.m_down, derive(seed, name, "collect", round), policy.peers, precision=precision or "fp32")

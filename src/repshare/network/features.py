@@ -52,7 +52,7 @@ def passes_on(represent: Callable[[Any], Tensor], inputs: Any) -> bool:
 
 
 def _used(network: Network, inputs: Any) -> dict[int, int]:
-    """Return the parameters that features depend on, by identity, and their sizes. Frozen ones count as used."""
+    """The parameters that features depend on, by identity, and their sizes. Frozen ones count as used."""
     head = {id(parameter) for parameter in network.head.parameters()}
     with torch.enable_grad():
         features, _ = network(change_tensors(inputs, lambda each: each[:1]))
@@ -65,7 +65,7 @@ def _used(network: Network, inputs: Any) -> dict[int, int]:
 
 
 def _leaves(computed: Tensor) -> set[int]:
-    """Return the tensors with gradients that a tensor was computed from, by identity. No hook is called."""
+    """The tensors with gradients that a tensor was computed from, by identity. No hook is called."""
     found, seen, waiting = set[int](), set[Any](), [computed.grad_fn]
     while waiting:
         node = waiting.pop()
@@ -98,14 +98,14 @@ def _same_columns(made: Tensor, given: Tensor) -> bool:
 
 
 def _flatten(inputs: Any) -> Tensor | None:
-    """Return all numbers of each sample in a row (n, D)."""
+    """All numbers of each sample in a row (n, D)."""
     tensors = inputs.values() if isinstance(inputs, Mapping) else [inputs]
     rows = [each.reshape(len(each), -1).double() for each in tensors if isinstance(each, Tensor)]
     return torch.cat(rows, dim=1) if rows else None
 
 
 def _add_noise(inputs: Any) -> Any:
-    """Return as many inputs as are examined, with noise of the inputs' size; None where they are whole numbers."""
+    """As many inputs as are examined, with noise of the inputs' size; None where they are whole numbers."""
     if isinstance(inputs, Mapping):
         noisy = {name: _add_noise(each) for name, each in inputs.items()}
         return None if any(each is None for each in noisy.values()) else noisy

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+import safetensors.torch
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
@@ -16,16 +17,19 @@ from repshare.config import Policy
 from repshare.errors import ConfigError, DataError, ModelError
 from repshare.learner import Learner
 from repshare.measures import Description, Doubles, Record, Score, View, count_hits
-from repshare.network import features, lesson, objective
-from repshare.network.lesson import Lesson
+from repshare.network import features, objective
 from repshare.network.models import Network, split
 from repshare.network.objective import Terms
 from repshare.network.states import copy_state, find_broken, seems_finite
-from repshare.network.steps import OPTIMIZERS, choose_compute, count_parameters, is_large
+from repshare.network.steps import OPTIMIZERS, count_parameters, is_large
+from repshare.network.targets import Targets, make_targets
 from repshare.randomness import numpy_stream, torch_stream
 from repshare.samples import EVALUATION_BATCH, LARGE_EVALUATION_BATCH, Samples, Setup
 from repshare.sharing import wire
-from repshare.sharing.representations import Floats, Integers, Teacher, make_release
+from repshare.sharing.representations import Floats, Integers, Teacher, make_release, may_share
+
+FILE = "model.safetensors"
+ROW_MAJOR = torch.contiguous_format  # the only layout that safetensors has
 
 
 class Batch(NamedTuple):
@@ -59,11 +63,11 @@ class NetworkLearner(Learner):
         samples.check_labels(self.classes)
         policy.check_chosen(len(samples), self.classes)
         self.samples, self.policy, self.name, self.options = samples, policy, name, options
-        large, place = is_large(self.network.model), samples.device.type
-        self.compute = choose_compute(policy, place, large=large)
-        self.evaluation_batch = LARGE_EVALUATION_BATCH if large and place == "cpu" else EVALUATION_BATCH  # samples
+        small = is_large(self.network.model) and samples.device.type == "cpu"
+        self.evaluation_batch = LARGE_EVALUATION_BATCH if small else EVALUATION_BATCH  # samples
+        self.behind = None
         self.remembered: dict[str, Tensor] = {}  # what a method keeps from round to round
-        self.lesson: Lesson | None = None
+        self.targets: Targets | None = None
         self.norm_bound = norm_bound  # what others agreed no vector is longer than
         self.steps = 0  # of the last training
         self._left_out = 0  # steps of this training that were not finite, and changed nothing
@@ -92,6 +96,11 @@ class NetworkLearner(Learner):
     def dimension(self) -> int:  # type: ignore[override]
         """The length of what this client represents a sample by."""
         return self.width(self.network)
+
+    @property
+    def module(self) -> nn.Module:
+        """The model, as it was given, in evaluation mode."""
+        return self.network.model.eval()
 
     @staticmethod
     def width(network: Network) -> int:
@@ -185,18 +194,18 @@ class NetworkLearner(Learner):
             yield
 
     def terms(self, features: Tensor, logits: Tensor, labels: Tensor) -> Terms:
-        """Return the loss of a batch, term by term; without a teacher, only the terms that need none."""
+        """The loss of a batch, term by term; without a teacher, only the terms that need none."""
         ce, summed = objective.cross_entropy(logits, labels), self.policy.summed
         length = objective.length(features, summed=summed) if self.policy.lambda_length else None
-        if self.lesson is None:
+        if self.targets is None:
             return Terms(ce, length=length)
-        lesson = self.lesson
-        kd = objective.distillation(self.represented(features, logits), labels, lesson, summed=summed)
-        if not len(lesson.observations):
+        targets = self.targets
+        kd = objective.distillation(self.represented(features, logits), labels, targets, summed=summed)
+        if not len(targets.observations):
             return Terms(ce, kd, length=length)
         with torch.set_grad_enabled(self.policy.lambda_disc > 0):
-            observed = self._pair(lesson.observations, len(labels))  # (n or 1, C, d)
-            pairs = objective.contrast(logits, self.network.head(observed), labels, lesson.has_observation)
+            observed = self._pair(targets.observations, len(labels))  # (n or 1, C, d)
+            pairs = objective.contrast(logits, self.network.head(observed), labels, targets.has_observation)
             disc = objective.discrimination(pairs, summed=summed)
         return Terms(ce, kd, disc, objective.information_bound(pairs, labels), length)
 
@@ -213,7 +222,7 @@ class NetworkLearner(Learner):
         """Averages over the samples that the policy lets take part."""
         vectors, labels = self.represent()
         release = make_release(vectors, labels, self.averaging, self.policy, round, self.guard)
-        return wire.encode_release(release, self.policy.precision)
+        return wire.encode_release(release, self.policy.precision or "fp32")
 
     def absorb(self, body: bytes) -> None:
         """Learn from this teacher from now on. Before any training, one without any class has means of zero.
@@ -221,18 +230,17 @@ class NetworkLearner(Learner):
         So round 1 has a teacher (Algorithm 1, line 1). The authors' emulation averages outputs of the untrained
         networks, which are short, 0.04 to 0.08 a number, and nearly the same for all inputs. Zeros need no release.
         """
-        trained = self.lesson is not None or self.steps or self.optimizer.state
-        lesson = self.lay_out(wire.decode_teacher(body))
-        if not trained and self.policy.start == "zeros" and not lesson.has_mean.any():
-            lesson = lesson._replace(has_mean=torch.ones_like(lesson.has_mean))  # the means are zeros
-        self.lesson = lesson
+        trained = self.targets is not None or self.steps or self.optimizer.state
+        teacher = wire.decode_teacher(body)
+        targets = self.make_targets(teacher)
+        if not trained and self.policy.start == "zeros" and not targets.has_mean.any():
+            targets = targets._replace(has_mean=torch.ones_like(targets.has_mean))  # the means are zeros
+        self.targets, self.behind = targets, float(teacher.means.counts.sum()) or None
 
-    def lay_out(self, teacher: Teacher) -> Lesson:
+    def make_targets(self, teacher: Teacher) -> Targets:
         """Arrange a teacher for training. Raises Malformed if it does not fit."""
         like, most = self.network.head.weight, self.policy.m_down
-        return lesson.lay_out(
-            teacher, like, self.dimension, most=most, norm_bound=self.norm_bound, longest=self._longest
-        )
+        return make_targets(teacher, like, self.dimension, most=most, norm_bound=self.norm_bound, longest=self._longest)
 
     def _longest(self) -> float:
         """The longest vector that stands for a sample."""
@@ -264,40 +272,63 @@ class NetworkLearner(Learner):
         model = self.network.model
         size, parameters = sum(each.nbytes for each in model.state_dict().values()), count_parameters(model)
         kind = type(model).__name__
-        return Description(self.representation, self.policy.precision, figures, kind, parameters, size)
+        return Description(self.representation, self.policy.precision or "fp32", figures, kind, parameters, size)
+
+    def shared_counts(self) -> Integers:
+        """The number of samples of each class that count in what is shared (C,)."""
+        labels = self.samples.labels.numpy()
+        counts = np.bincount(labels[may_share(labels, self.policy)], minlength=self.classes)
+        return np.where(counts >= self.policy.fewest, counts, 0)
+
+    def single_samples(self) -> list[int]:
+        """The classes with an observation of one sample, or with one sample."""
+        if self.policy.fewest > 1:
+            return []
+        alone = self.policy.n_avg == 1 and self.policy.m_up > 0
+        return [label for label, count in enumerate(self.shared_counts()) if count == 1 or (alone and count)]
+
+    def files(self, round: int) -> dict[str, bytes]:
+        """The model's weights, by their names in its state_dict."""
+        weights = self.network.model.state_dict()
+        plain = {name: each.detach().cpu().clone(memory_format=ROW_MAJOR) for name, each in weights.items()}
+        return {FILE: safetensors.torch.save(plain)}
+
+    def identity(self) -> dict[str, Any]:
+        """The model and the optimizer."""
+        kind, parameters = type(self.network.model).__name__, count_parameters(self.network.model)
+        chosen = {"optimizer": self.policy.optimizer, "learning_rate": self.policy.learning_rate}
+        return {"model": f"{kind}, {parameters:,} parameters", **chosen}
 
     def state(self) -> dict[str, Any]:
         """All that another learner of the same kind needs to continue to the same bits."""
         return {
             "model": self.network.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
-            "lesson": None if self.lesson is None else tuple(self.lesson),
+            "lesson": None if self.targets is None else tuple(self.targets),
             "batches": self.batches.get_state(),
             "pairing": self.pairing.get_state(),
             "averaging": json.dumps(self.averaging.bit_generator.state),
             "noise": self.noise.get_state(),
             **({"remembered": self.remembered} if self.remembered else {}),
-            **({"compute": self.compute} if self.policy.compute == "auto" else {}),
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Continue from this state."""
         self.network.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
-        self.lesson = None if state["lesson"] is None else self._check(Lesson(*state["lesson"]))
+        self.targets = None if state["lesson"] is None else self._check(Targets(*state["lesson"]))
         self.batches.set_state(state["batches"])
         self.pairing.set_state(state["pairing"])
         self.averaging.bit_generator.state = json.loads(state["averaging"])
         self.noise.set_state(state["noise"])
         self.remembered = dict(state.get("remembered", {}))
-        self.compute = state.get("compute", self.compute)  # on another machine, too
 
-    def _check(self, lesson: Lesson) -> Lesson:
-        """Refuse a lesson of another model."""
+    def _check(self, targets: Targets) -> Targets:
+        """Refuse targets of another model."""
         wanted = (self.network.classes, self.dimension)
-        if lesson.means.shape != wanted or lesson.observations.shape[1:] != wanted:
-            raise ValueError(f"it has a lesson of {tuple(lesson.means.shape)}, not of {wanted}")
-        return lesson
+        if targets.means.shape != wanted or targets.observations.shape[1:] != wanted:
+            raise ValueError(f"its targets are {tuple(targets.means.shape)}, not of {wanted}")
+        return targets
 
     def _outputs(self, samples: Samples) -> "list[tuple[tuple[Tensor, Tensor], Tensor]]":
         self.network.model.eval()
@@ -305,8 +336,8 @@ class NetworkLearner(Learner):
             return [(self._forward(inputs), labels) for inputs, labels in samples.in_order(self.evaluation_batch)]
 
     def _forward(self, inputs: Any) -> tuple[Tensor, Tensor]:
-        """Return features and logits in fp32, whatever the network computes with."""
-        if self.compute == "fp32":
+        """Features and logits in fp32, whatever the network computes with."""
+        if self.policy.compute == "fp32":
             return self.network(inputs)
         with torch.autocast(self.samples.device.type, torch.bfloat16):
             features, logits = self.network(inputs)
@@ -321,7 +352,7 @@ class NetworkLearner(Learner):
 
 
 def _open(model: nn.Module, samples: Samples, head: str | None) -> Network:
-    """Return a model as features and head, ready for training on the samples' device."""
+    """A model as features and head, ready for training on the samples' device."""
     network = split(model.to(samples.device), _example(samples), head)
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ModelError(f"{type(model).__name__} has nothing to train: all its parameters are frozen")
@@ -351,7 +382,7 @@ class Averages:
         self._seen.setdefault("train_accuracy", []).append((right / len(labels), len(labels)))
 
     def result(self) -> Record:
-        """Return the means."""
+        """The means."""
         return Record(**{name: self._mean(name) for name in self._seen if name != "length"})  # type: ignore[arg-type]
 
     def _mean(self, name: str) -> float | None:

@@ -47,7 +47,7 @@ class LeNet5(Classifier):
         """
         super().__init__(
             classes, dimension,
-            nn.Conv2d(channels, 6, 5, padding=2), Halving(), nn.ReLU(inplace=True),
+            nn.Conv2d(channels, 6, 5, padding=2), nn.MaxPool2d(2), nn.ReLU(inplace=True),
             nn.Conv2d(6, 16, 5, padding=2), nn.MaxPool2d(2), nn.ReLU(inplace=True),
             nn.Conv2d(16, 120, 3, padding=1), nn.ReLU(inplace=True),
             *_project(120, dimension),
@@ -156,17 +156,6 @@ class Residual(nn.Module):
         return self.body(images) + self.shortcut(images)  # type: ignore[no-any-return]
 
 
-class Halving(nn.Module):
-    """MaxPool2d(2), to the same bits, for so few channels that they do not fill a vector: there its kernel is slow."""
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Map images (n, channels, h, w) to (n, channels, h / 2, w / 2)."""
-        if torch.is_grad_enabled():  # the kernel's gradient is the faster one
-            return nn.functional.max_pool2d(images, 2)
-        rows = torch.maximum(images[..., :-1:2], images[..., 1::2])  # (n, channels, h, w / 2)
-        return torch.maximum(rows[..., :-1:2, :], rows[..., 1::2, :])
-
-
 class GlobalAverage(nn.Module):
     """The mean over all places. Its gradient keeps the channels last, which AdaptiveAvgPool2d's does not."""
 
@@ -267,7 +256,7 @@ class Network:
         return self.head.out_features
 
     def __call__(self, inputs: Any) -> tuple[Tensor, Tensor]:
-        """Return features φ(x) (n, d') and logits τ(φ(x)) (n, C) of a batch."""
+        """Features φ(x) (n, d') and logits τ(φ(x)) (n, C) of a batch."""
         seen: list[tuple[Tensor, Tensor]] = []
         with self.layer.register_forward_hook(lambda _, given, logits: seen.append((given[0], logits))):
             call_model(self.model, inputs)
@@ -343,7 +332,7 @@ def leave_no_trace(model: nn.Module, ask: Callable[[], Any]) -> Any:
 
 
 def call_model(model: nn.Module, inputs: Any) -> Any:
-    """Return the model's answer: the logits themselves, in a tuple, or in an object as Hugging Face's models give."""
+    """The model's answer: the logits themselves, in a tuple, or in an object as Hugging Face's models give."""
     answer = model(**inputs) if isinstance(inputs, Mapping) else model(inputs)
     answer = getattr(answer, "logits", answer)
     return answer[0] if isinstance(answer, tuple) and answer else answer

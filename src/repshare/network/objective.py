@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from repshare.network.lesson import Lesson
+from repshare.network.targets import Targets
 
 
 class Terms(NamedTuple):
@@ -31,15 +31,15 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     return F.cross_entropy(logits, labels)
 
 
-def distillation(features: Tensor, labels: Tensor, lesson: Lesson, *, summed: bool = False) -> Tensor | None:
+def distillation(features: Tensor, labels: Tensor, targets: Targets, *, summed: bool = False) -> Tensor | None:
     """ℓ_KD(x′, t̄) = ‖x′ − t̄‖², averaged over the batch and, unless `summed`, over the features.
 
     Samples of a class that no client has shared yet do not count; None when that leaves no sample.
     """
-    taught = lesson.has_mean[labels]  # (n,)
+    taught = targets.has_mean[labels]  # (n,)
     if not taught.any():
         return None
-    return length(features[taught] - lesson.means[labels[taught]], summed=summed)
+    return length(features[taught] - targets.means[labels[taught]], summed=summed)
 
 
 def length(vectors: Tensor, *, summed: bool = False) -> Tensor:

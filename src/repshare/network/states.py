@@ -8,7 +8,7 @@ from torch.nn.utils import get_total_norm
 
 
 def copy_state(state: Any) -> Any:
-    """Return the same with tensors of its own."""
+    """The same with tensors of its own."""
     match state:
         case Tensor():
             return state.detach().clone()

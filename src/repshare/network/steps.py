@@ -1,6 +1,4 @@
-"""The computation of a network's steps: its number format, and PyTorch's optimizers without its compiler.
-
-The format is chosen once, and kept where a run is resumed.
+"""PyTorch's optimizers without its compiler, and the size of a network.
 
 PyTorch wraps some methods of an optimizer so that `torch.compile` leaves them alone. The first call of one imports the
 whole compiler, which takes longer than a client's first round. Nothing here is compiled: so the methods are unwrapped.
@@ -8,29 +6,13 @@ whole compiler, which takes longer than a client's first round. Nothing here is 
 
 import inspect
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from repshare.config import Policy
-
-LARGE = 1_000_000  # parameters: ResNet9 has 2.5 million and gains, LeNet5 has 60 thousand and loses
-
-
-def has_bf16() -> bool:
-    """Whether this processor multiplies bf16 itself (AVX-512 BF16 or AMX). Others imitate it, slowly."""
-    able = torch.cpu.get_capabilities()
-    return bool(able.get("avx512_bf16") or able.get("amx_bf16"))
-
-
-def choose_compute(policy: Policy, device: str, *, large: bool) -> Literal["fp32", "bf16"]:
-    """Return the format to compute with; for `auto`, bf16 where this processor and the network gain by it."""
-    if policy.compute != "auto":
-        return policy.compute
-    gains = device == "cpu" and large and has_bf16()
-    return "bf16" if gains else "fp32"
+LARGE = 1_000_000  # parameters: what ResNet9 and ResNet18 compute fits caches in smaller batches only
 
 
 def count_parameters(model: nn.Module) -> int:
@@ -39,7 +21,7 @@ def count_parameters(model: nn.Module) -> int:
 
 
 def is_large(model: nn.Module) -> bool:
-    """Whether a network is large enough to gain by bf16."""
+    """Whether a network is tested faster in small batches."""
     return count_parameters(model) >= LARGE
 
 
@@ -47,7 +29,7 @@ WRAPPED = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
 
 
 def _without_compiler(kind: type[Optimizer]) -> type[Optimizer]:
-    """Return the same optimizer with its methods as they were before they were wrapped."""
+    """The same optimizer with its methods as they were before they were wrapped."""
     plain: dict[str, Any] = {name: inspect.unwrap(getattr(kind, name)) for name in WRAPPED}
     plain["step"] = torch.no_grad()(inspect.unwrap(kind.step))  # what the wrapping of a step does, besides
     return type(kind.__name__, (kind,), plain)

@@ -12,10 +12,7 @@ from repshare.samples import without_labels
 from repshare.sharing import wire
 from repshare.space import Backbone
 from repshare.space.agreement import Agreement, read_agreement
-from repshare.space.learner import SpaceLearner
 from repshare.space.model import Linear, as_probabilities
-
-FILE = "classifier.safetensors"
 
 
 class SpaceClassifier(NamedTuple):
@@ -33,12 +30,12 @@ class SpaceClassifier(NamedTuple):
     """Whose classifier it is: that of all clients `together`, or the client's own, `alone`. None: not known."""
 
     def __call__(self, inputs: Any) -> list[str]:
-        """Return the class of each input by name; by number, where the clients agreed on no names."""
+        """The class of each input by name; by number, where the clients agreed on no names."""
         names = self.agreement.class_names
         return [names[label] if names else str(label) for label in self.scores(inputs).argmax(1).tolist()]
 
     def scores(self, inputs: Any) -> Tensor:
-        """Return a score for each input and class (n, C). The largest one is the class.
+        """A score for each input and class (n, C). The largest one is the class.
 
         Args:
             inputs: A batch of inputs, a tensor or an array, as the clients train with.
@@ -50,7 +47,7 @@ class SpaceClassifier(NamedTuple):
         return torch.from_numpy(self.agreement.scores(self.linear, without_labels(inputs, "cpu")))
 
     def probabilities(self, inputs: Any) -> Tensor:
-        """Return probabilities (n, C). With squared loss they are rough: scores, cut off below 0, that add up to 1.
+        """Probabilities (n, C). With squared loss they are rough: scores, cut off below 0, that add up to 1.
 
         Args:
             inputs: A batch of inputs, a tensor or an array, as the clients train with.
@@ -58,16 +55,8 @@ class SpaceClassifier(NamedTuple):
         return torch.from_numpy(as_probabilities(self.scores(inputs).numpy(), self.agreement.loss)).float()
 
 
-def encode_classifier(learner: SpaceLearner, round: int) -> bytes:
-    """Return the classifier in hand as the bytes of a file: see `load_classifier`."""
-    total = learner.model.total
-    samples = len(learner.model.labels) if total is None else int(total.samples)
-    arrays, agreement = learner.classifier()._asdict(), learner.agreement.describe()
-    return wire.encode_classifier(arrays, agreement=agreement, round=round, samples=samples, in_use=learner.in_use)
-
-
 def load_classifier(path: str | Path, *, backbone: str = "") -> SpaceClassifier:
-    """Return the common classifier that `repshare join` or `peer` kept. Its space is made anew from its description.
+    """The common classifier that `repshare join` or `peer` kept. Its space is made anew from its description.
 
     Args:
         path: The file classifier.safetensors in the state folder.

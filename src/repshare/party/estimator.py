@@ -109,7 +109,7 @@ class CommonSpaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             check_usual(agreement.unusual(float(rows.min()), float(rows.max()), images=False))
         # Its inputs are looked at when something is to leave: to learn alone is always possible.
         fewest = 1 if self.accept_exposure else FEWEST  # samples of classes with fewer take no part
-        policy = Policy(held_out=0.0, share_inputs=True, common_precision=self.precision, minimum_count=fewest)
+        policy = Policy(held_out=0.0, share_inputs=True, precision=self.precision, minimum_count=fewest)
         self._learner = SpaceLearner(Rows(rows, labels), policy, agreement, classes=len(self.classes_))
         self._found, self._linear, self.round_ = self._learner.inspect(), self._learner.model.alone(), 0
         return self
@@ -146,7 +146,7 @@ class CommonSpaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return self
 
     def decision_function(self, X: Any) -> Doubles:
-        """Return a score for each sample and class (n, C); of two classes, the second's less the first's (n,).
+        """A score for each sample and class (n, C); of two classes, the second's less the first's (n,).
 
         Args:
             X: Rows of numbers (n, k).
@@ -157,7 +157,7 @@ class CommonSpaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return scores[:, 0] if scores.shape[1] == 1 else scores[:, 1] - scores[:, 0]
 
     def predict_proba(self, X: Any) -> Doubles:
-        """Return probabilities (n, C). They are rough: scores, cut off below 0, that add up to 1.
+        """Probabilities (n, C). They are rough: scores, cut off below 0, that add up to 1.
 
         Args:
             X: Rows of numbers (n, k).
@@ -165,7 +165,7 @@ class CommonSpaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return np.asarray(as_probabilities(self._scores(X), "squared"))
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Return the class of each sample (n,).
+        """The class of each sample (n,).
 
         Args:
             X: Rows of numbers (n, k).
@@ -193,7 +193,7 @@ class CommonSpaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return common
 
     def _number(self, labels: NDArray[Any], common: Agreement) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """Return the classes, and the place of each label among them (n,)."""
+        """The classes, and the place of each label among them (n,)."""
         classes = self.classes
         if classes is None and self.task is not None:
             words = labels.dtype.kind in "OUS" and common.class_names

@@ -48,7 +48,7 @@ class _WholeClassifier(nn.Module):
 
 
 def model_as_onnx(model: nn.Module, samples: Samples) -> bytes:
-    """Return a model as ONNX: from a batch of inputs to `scores`, its logits (n, C)."""
+    """A model as ONNX: from a batch of inputs to `scores`, its logits (n, C)."""
     inputs = _some(samples)
     names = list(inputs) if isinstance(inputs, Mapping) else []
     tensors = [inputs[name] for name in names] if names else [inputs]
@@ -57,12 +57,12 @@ def model_as_onnx(model: nn.Module, samples: Samples) -> bytes:
 
 
 def classifier_as_onnx(classifier: SpaceClassifier, samples: Samples) -> bytes:
-    """Return a common classifier with its space as ONNX: from a batch of inputs to `scores` (n, C)."""
+    """A common classifier with its space as ONNX: from a batch of inputs to `scores` (n, C)."""
     space, inputs = classifier.agreement.space, _some(samples)
     if space.graph() is None:
         raise ConfigError(
-            f"the space {space.name} is your own module, and no graph is made of it: export the linear map "
-            "with --to classifier.safetensors, and apply it to your module's output"
+            f"the space {space.name} is your own module, and no graph is made of it: apply the linear map in "
+            "classifier.safetensors to your module's output"
         )
     whole = _WholeClassifier(classifier).eval()
     return _export(whole, [inputs], ["input"], lambda: classifier.scores(inputs), f"the space {space.name}")

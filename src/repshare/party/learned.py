@@ -15,13 +15,13 @@ from torch import Tensor, nn
 
 from repshare.errors import ConfigError
 from repshare.imports import in_one_line
+from repshare.network.learner import FILE as MODEL
 from repshare.network.models import split
-from repshare.party import classifier
 from repshare.party.classifier import SpaceClassifier, load_classifier
 from repshare.party.party import Party, load_party
-from repshare.party.state import MODEL
 from repshare.randomness import derive
 from repshare.samples import EVALUATION_BATCH, Labelled, Samples
+from repshare.space.learner import FILE as CLASSIFIER
 
 
 class Learned:
@@ -45,7 +45,7 @@ class Learned:
     @property
     def has_classifier(self) -> bool:
         """Whether there is a common classifier."""
-        return (self.folder / classifier.FILE).exists()
+        return (self.folder / CLASSIFIER).exists()
 
     @property
     def class_names(self) -> Sequence[str]:
@@ -82,19 +82,17 @@ class Learned:
     @cached_property
     def classifier(self) -> SpaceClassifier:
         """The common classifier."""
-        return load_classifier(
-            self.folder / classifier.FILE, backbone="" if self.party is None else self.party.backbone
-        )
+        return load_classifier(self.folder / CLASSIFIER, backbone="" if self.party is None else self.party.backbone)
 
     def samples(self) -> Samples:
-        """Return the party's test data; without any, its training data."""
+        """The party's test data; without any, its training data."""
         if self.party is None:
             raise ConfigError("give --party file.py:function, whose data are used")
         data: Labelled = self.party.data if self.party.test is None else self.party.test
         return Samples(data)
 
     def probabilities(self, samples: Samples) -> Tensor:
-        """Return the probability of each class for each of these samples (n, C), by what the party is tested by."""
+        """The probability of each class for each of these samples (n, C), by what the party is tested by."""
         if self.has_classifier and self.has_model:
             raise ConfigError(
                 f"{self.folder} has a network beside a common classifier: the last version that reads it is 055caf8"
@@ -112,7 +110,7 @@ class Learned:
 
 
 def read_inputs(path: Path, example: Any) -> Samples:
-    """Return the inputs in an .npy or .csv file, in the form of the example: one sample of the party's data.
+    """The inputs in an .npy or .csv file, in the form of the example: one sample of the party's data.
 
     In a .csv, a row is a sample, all its numbers one after the other; a first row of names is skipped.
     """

@@ -12,7 +12,7 @@ from repshare.errors import ConfigError
 from repshare.exchange.relay import Membership
 from repshare.imports import find_function, in_one_line, is_reference
 from repshare.samples import Labelled
-from repshare.sharing.task import Task, make_common_task
+from repshare.sharing.task import Task, make_space_task
 from repshare.space import compare
 from repshare.space.agreement import Agreement, read_agreement
 
@@ -71,7 +71,7 @@ def load_party(reference: str, seed: int) -> Party:
 
 
 def agree(party: Party, task: Task) -> Agreement | None:
-    """Return the agreement that a task states; None if its clients share features of their own models.
+    """The agreement that a task states; None if its clients share features of their own models.
 
     Refuses, with both sides named, a party that has another one.
     """
@@ -87,7 +87,7 @@ def agree(party: Party, task: Task) -> Agreement | None:
     if party.class_names and common.class_names and tuple(party.class_names) != common.class_names:
         there, here = (", ".join(names)[:200] for names in (common.class_names, party.class_names))
         raise ConfigError(f"the task's classes are {there}; the party's are {here}")
-    made = make_common_task(task.classes, common.space.dimension, common.name, format=common.format)
+    made = make_space_task(task.classes, common.space.dimension, common.name, format=common.format)
     for name in ("dimension", "space", "format"):
         stated, described = getattr(task, name), getattr(made, name)
         if stated != described:

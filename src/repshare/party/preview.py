@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import numpy as np
 import torch
 
 from repshare.client import Client
@@ -15,7 +14,7 @@ def preview(client: Client, *, masked: bool) -> dict[str, Any]:
 
     `masked`: it enters a secure sum, so that masked numbers leave in its place.
     """
-    learner, single = client.learner, single_samples(client)
+    learner, single = client.learner, client.learner.single_samples()
     body = learner.release(1) if client.method.serve is not None else b""
     release, described = wire.decode_release(body), learner.describe()
     held = torch.bincount(client.samples.labels, minlength=learner.classes).tolist()
@@ -40,20 +39,6 @@ def preview(client: Client, *, masked: bool) -> dict[str, Any]:
         "classes": classes,
         **space,
     }
-
-
-def single_samples(client: Client) -> list[int]:
-    """Return the classes of which an average of one sample leaves this client, if any does."""
-    policy, labels = client.policy, client.learner.samples.labels.numpy()
-    if policy.fewest > 1:
-        return []
-    if (own := client.learner.space) is not None:  # every row is an average over all samples
-        return [] if len(own.model.labels) > 1 else own.model.labels.tolist()
-    chosen = labels if policy.share_samples is None else labels[list(policy.share_samples)]
-    classes, counts = (each.tolist() for each in np.unique(chosen, return_counts=True))
-    allowed = classes if policy.share_classes is None else policy.share_classes
-    alone = policy.n_avg == 1 and policy.m_up > 0
-    return [label for label, count in zip(classes, counts, strict=True) if label in allowed and (alone or count == 1)]
 
 
 def _masked(task: Task) -> dict[str, Any]:

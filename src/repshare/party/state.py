@@ -5,14 +5,10 @@ import json
 import math
 import os
 import zlib
-from collections.abc import Generator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
-
-import safetensors.torch
-import torch
 
 from repshare.client import Client, Record, make_wants
 from repshare.errors import CheckpointError, ConfigError, ExchangeError, Outdated, RepshareError
@@ -21,18 +17,20 @@ from repshare.exchange.relay import Membership
 from repshare.files import write_atomically
 from repshare.imports import in_one_line
 from repshare.measures import Measures
-from repshare.party import classifier
+from repshare.network import learner as network_learner
 from repshare.privacy.ledger import read_ledger
 from repshare.records import Folder
 from repshare.sharing.representations import Wants
+from repshare.space import learner as space_learner
 
 LEDGER = "privacy.jsonl"
 TOTAL = "total"
 SHARED = "shared.marks"  # keyed hashes of the samples behind what was shared last
 SECRET, SECRET_BYTES = "held-out.secret", 32
-MODEL, CLIENT = "model.safetensors", "client.state"
-TWINS, TWIN = "twins.jsonl", ".twin"
-ROW_MAJOR = torch.contiguous_format  # the only layout that safetensors has
+CLIENT = "client.state"
+LEARNED = (network_learner.FILE, space_learner.FILE)  # a party has one of them
+CONTROLS, CONTROL = "controls.jsonl", ".control"
+WITH_NETWORK = "055caf8"  # the last commit whose clients of a space have a network, too
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,7 @@ class CachingExchange(Exchange):
         self._last: bytes | None = None  # that was published since the start
 
     def others(self) -> int | None:
-        """Return the number of other clients, as the exchange behind knows it."""
+        """The number of other clients, as the exchange behind knows it."""
         return self.exchange.others()
 
     def may_have_left(self) -> bool:
@@ -69,7 +67,7 @@ class CachingExchange(Exchange):
         return self.exchange.may_have_left()
 
     def traffic(self) -> Traffic:
-        """Return the bytes that went out and came in, as the exchange behind counts them."""
+        """Bytes sent and received, as the exchange behind counts them."""
         sent, received = self.exchange.traffic() or (self._shared, self._taught)
         return Traffic(sent, self._again + received)
 
@@ -84,7 +82,7 @@ class CachingExchange(Exchange):
         self._last = body
 
     def behind(self, own: int) -> float:
-        """Return the samples behind what is seen of a release, as the exchange behind counts them."""
+        """The samples behind what is seen of a release, as the exchange behind counts them."""
         return self.exchange.behind(own)
 
     @property
@@ -98,7 +96,7 @@ class CachingExchange(Exchange):
             self.publish(self._last)
 
     def collect(self, wants: Wants) -> bytes:
-        """Return a teacher, as bytes."""
+        """A teacher, as bytes."""
         question = hashlib.sha256(repr(wants).encode()).digest()
         if self.path.exists():
             kept = self.path.read_bytes()
@@ -114,10 +112,9 @@ class CachingExchange(Exchange):
 class State:
     """A client's folder: run.json describes the client, records.jsonl its rounds, client.state the last one.
 
-    model.safetensors has the model's weights, by their names in its state_dict.
-    In a common space, classifier.safetensors is the classifier in hand, total the last total of a group, and
-    held-out.secret decides which samples are held out: see `SpaceLearner`.
-    With twins (see `twins`), twins.jsonl has their rounds, and a file of each its last one.
+    model.safetensors has the model's weights, by their names in its state_dict; in a space, classifier.safetensors is
+    the classifier in hand, total the last total of a group, and held-out.secret decides which samples are held out.
+    With controls (see `controls`), controls.jsonl has their rounds, and a file of each its last one.
     privacy.jsonl is the ledger of what its releases have cost; it is never reset. privacy.release is the
     last one that was charged, until it is acknowledged. Only the owner may read any of this.
     """
@@ -126,9 +123,10 @@ class State:
         self.client, self.membership = client, membership
         self._path, self._teacher = path / CLIENT, path / "teacher"
         self._ledger, self._restarted = path / LEDGER, False
-        self.classifier, self.total, self.model = path / classifier.FILE, path / TOTAL, path / MODEL
-        self.others: int | None = None  # behind the common classifier, as far as known
-        described = _as_before(path, _describe(client, membership))
+        self.total = path / TOTAL
+        self.others: int | None = None  # behind what was learned, as far as known
+        described = _describe(client, membership)
+        _refuse_network(path, described)
         self.folder = Folder(path, described, resume=True, option="--state", private=True)
         self.records = self.folder.records  # one line a round
         if client.learner.secret is not None:
@@ -194,11 +192,7 @@ class State:
         """Keep the client as it is after this round. The record goes first: one without a state is dropped later."""
         self.records.add([asdict(record)])
         save(self.client, self._path)
-        if (network := self.client.learner.network) is not None:
-            weights = network.model.state_dict()
-            plain = {name: each.detach().cpu().clone(memory_format=ROW_MAJOR) for name, each in weights.items()}
-            body = safetensors.torch.save(plain)
-            write_atomically(self.model, body, private=True)
+        self._keep_files()
 
     def play(self, *, test: bool) -> OwnRecord:
         """Carry out a round, and keep it."""
@@ -210,14 +204,13 @@ class State:
                 f"{client.trouble}. Is {client.name} running elsewhere? If its state was lost, --restart withdraws "
                 f"what it shared and begins at round 1{spent}"
             )
-        if client.learner.space is not None and client.method.serve is not None:
+        if client.method.serve is not None:
             self._count_others()
             record = replace(record, others=self.others)
         if not record.bytes_up and not isinstance(client.trouble, ExchangeError):
             with suppress(ExchangeError):
                 self.send_again()
         self.keep(record)
-        self._keep_classifier()
         return record
 
     def refresh(self) -> None:
@@ -226,15 +219,19 @@ class State:
         if isinstance(client.exchange, CachingExchange):
             wants = make_wants(client.method, client.policy, client.seed, client.name, client.round_number)
             client.learner.absorb(client.exchange.exchange.collect(wants))
-            self._keep_classifier()
+            self._keep_files()
 
-    def _keep_classifier(self) -> None:
-        if (space := self.client.learner.space) is not None:
-            body = classifier.encode_classifier(space, self.client.round_number)
-            write_atomically(self.classifier, body, private=True)
+    @property
+    def learned(self) -> list[Path]:
+        """The files of what was learned, for other programs."""
+        return [path for name in LEARNED if (path := self.folder.path / name).exists()]
+
+    def _keep_files(self) -> None:
+        for name, body in self.client.learner.files(self.client.round_number).items():
+            write_atomically(self.folder.path / name, body, private=True)
 
     def _count_others(self) -> None:
-        """Ask how many others are behind the classifier; while nobody can be asked, it is the last one."""
+        """Ask how many others are behind what was learned; while nobody can be asked, it is the last number."""
         if self.client.learner.behind is None:
             self.others = 0
         elif self.client.exchange is not None and not isinstance(self.client.trouble, ExchangeError):
@@ -259,14 +256,14 @@ class State:
     def clear(self) -> None:
         """Forget all rounds, and what was not acknowledged. The ledger stays."""
         self._restarted = True
-        mine, twins = self.folder.path, self.folder.path.glob(f"*{TWIN}")
-        for path in (self._path, self._teacher, self.classifier, self.total, self.model, mine / TWINS, *twins):
+        controls = [self.folder.path / CONTROLS, *self.folder.path.glob(f"*{CONTROL}")]
+        for path in (self._path, self._teacher, self.total, *self.learned, *controls):
             path.unlink(missing_ok=True)
         self.records.keep_only([])
 
 
 def read_secret(folder: Path) -> bytes:
-    """Return the secret of a state folder; without one, a new one, which a `State` of the client made with it keeps."""
+    """The secret of a state folder; without one, a new one, which a `State` of the client made with it keeps."""
     path = folder / SECRET
     return path.read_bytes() if path.exists() else os.urandom(SECRET_BYTES)
 
@@ -290,16 +287,8 @@ def load(client: Client, path: Path) -> None:
         raise CheckpointError(
             f"{path} is not this client's: {in_one_line(error)}. Put a good copy back, or use --restart"
         ) from error
-    network = client.learner.network
-    if network is not None and not all(parameter.isfinite().all() for parameter in network.model.parameters()):
+    if not all(weights.isfinite().all() for weights in client.learner.trained):
         raise CheckpointError(f"{path} has weights that are not finite: put a good copy back, or use --restart")
-
-
-def take_part(state: State, rounds: int | None = None, *, eval_every: int = 1) -> Generator[OwnRecord]:
-    """Yield round after round, up to round number `rounds`; each is kept before it is yielded."""
-    while rounds is None or state.client.round_number < rounds:
-        number = state.client.round_number + 1
-        yield state.play(test=number % eval_every == 0 or number == rounds)
 
 
 def make_report(client: Client, record: Record) -> dict[str, Any]:
@@ -316,7 +305,7 @@ def _is_finite(value: float | None) -> bool:
 
 
 def reported(client: Client) -> list[str]:
-    """Return the names of the figures that a report of this client has."""
+    """The names of the figures in this client's report."""
     return [*_figures(client), *_other_facts(client)]
 
 
@@ -335,25 +324,26 @@ def _other_facts(client: Client) -> dict[str, Any]:
 
 def _describe(client: Client, membership: Membership) -> dict[str, Any]:
     """What must be the same for a state to be of use."""
-    described = {
-        **{name: getattr(membership, name) for name in ("task", "client")},
-        **{name: getattr(membership.agreed, name) for name in ("classes", "dimension")},
+    task = membership.agreed
+    return {
+        "task": membership.task,
+        "client": membership.client,
+        "classes": task.classes,
+        "dimension": task.dimension,
         "seed": client.seed,
+        **client.learner.identity(),
     }
-    if client.learner.network is None:
-        return described
-    policy = client.policy
-    return {**described, "model": _name(client), "optimizer": policy.optimizer, "learning_rate": policy.learning_rate}
 
 
-def _as_before(path: Path, described: dict[str, Any]) -> dict[str, Any]:
-    """Add what the folder says of a network, which earlier versions asked for in a space and did not train."""
-    if "model" in described or not (path / "run.json").exists():
-        return described
-    with suppress(ValueError, TypeError, AttributeError):  # a damaged one is refused when it is read as a whole
-        held = json.loads((path / "run.json").read_text())
-        return {**described, **{name: held[name] for name in ("model", "optimizer", "learning_rate") if name in held}}
-    return described
+def _refuse_network(path: Path, described: dict[str, Any]) -> None:
+    """Refuse the folder of an earlier version, whose clients in a space had a network, too."""
+    run = path / "run.json"
+    if "model" in described or not run.exists():
+        return
+    with suppress(ValueError, TypeError):  # a damaged one is refused when it is read as a whole
+        if "model" in json.loads(run.read_text()):
+            told = f"{WITH_NETWORK} is the last commit that reads it. Choose another --state"
+            raise ConfigError(f"{path} is of a version whose clients in a space had a network, too: {told}")
 
 
 def _name(client: Client) -> str:

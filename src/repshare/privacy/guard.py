@@ -161,7 +161,7 @@ class Guard:
 
     def _charge(self, entry: Entry, release: Release) -> Release:
         """Keep the release as the bytes that will leave, and charge it; then it may."""
-        self.pending.charge(self.ledger, entry, wire.encode_release(release, self.policy.precision))
+        self.pending.charge(self.ledger, entry, wire.encode_release(release, self.policy.precision or "fp32"))
         return release
 
     def _bill(self, smallest: int, round: int) -> tuple[float, Entry]:

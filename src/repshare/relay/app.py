@@ -16,7 +16,7 @@ from starlette.types import Message, Receive, Scope, Send
 from repshare.relay.background import work_in_background
 from repshare.relay.connections import GuardedConnection
 from repshare.relay.monitoring.audit_log import AuditLog
-from repshare.relay.openapi import Endpoint, describe_api
+from repshare.relay.openapi import BYTES, JSON, Endpoint, describe_api
 from repshare.relay.options import RelayOptions
 from repshare.relay.page import site
 from repshare.relay.problems import Problem, from_error, respond
@@ -27,72 +27,27 @@ from repshare.stores import Database
 TASK = "/v1/tasks/{task}"
 CLIENT = TASK + "/clients/{client}"
 STEP = TASK + "/meetings/{number}/{step}"
-BYTES = "application/octet-stream"
 LOCAL = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d+)?")  # this machine's names in a URL
-OF_BODIES = ("malformed", "too-slow", "too-large", "invalid")
-OF_JSON = (*OF_BODIES, "not-json")
-OF_BYTES = (*OF_BODIES, "outdated", "refused", "busy")
 
 ENDPOINTS = (
-    Endpoint("PUT", f"{CLIENT}/release", clients.publish, {200: schemas.TaskVersion}, OF_BYTES, body=BYTES),
-    Endpoint("GET", f"{TASK}/teacher", clients.teacher, {200: BYTES, 304: None}, ("invalid",), schemas.TeacherQuery),
-    Endpoint("GET", f"{TASK}/news", clients.news, {200: schemas.TaskVersion}, ("invalid",), schemas.NewsQuery),
-    Endpoint("DELETE", f"{CLIENT}/release", clients.withdraw, {200: schemas.TaskVersion}, ("invalid",)),
-    Endpoint(
-        "GET",
-        f"{TASK}/meetings",
-        secure.number,
-        {200: schemas.MeetingNumber},
-        ("refused", "invalid"),
-        schemas.GroupQuery,
-    ),
-    Endpoint(
-        "PUT",
-        STEP + "/clients/{client}",
-        secure.put,
-        {200: schemas.Nothing},
-        OF_BYTES,
-        schemas.MessageQuery,
-        body=BYTES,
-    ),
-    Endpoint("GET", f"{TASK}/group", secure.roll, {200: schemas.GroupStatus}, ("refused",)),
-    Endpoint(
-        "PUT",
-        f"{TASK}/group/{{client}}",
-        secure.call,
-        {200: schemas.CalledMembers},
-        ("refused", "invalid"),
-        schemas.CallQuery,
-    ),
-    Endpoint("GET", STEP, secure.get, {200: BYTES, 204: None}, ("refused", "invalid"), schemas.StepQuery),
-    Endpoint("GET", "/v1/me", tasks.me, {200: schemas.Me}),
-    Endpoint("GET", "/v1/tasks", tasks.list_tasks, {200: schemas.TaskList}),
-    Endpoint("GET", TASK, tasks.describe, {200: schemas.NamedTask}),
-    Endpoint(
-        "PUT",
-        TASK,
-        tasks.create,
-        {200: schemas.NamedTask, 201: schemas.NamedTask},
-        (*OF_JSON, "exists"),
-        body=schemas.TaskFields,
-    ),
-    Endpoint("DELETE", TASK, tasks.delete, {204: None}),
-    Endpoint("GET", f"{TASK}/status", tasks.status, {200: schemas.TaskStatus}, ("invalid",), schemas.StatusQuery),
-    Endpoint(
-        "POST",
-        f"{TASK}/clients",
-        invitations.invite,
-        {201: schemas.IssuedToken},
-        (*OF_JSON, "has-token", "busy"),
-        body=schemas.Invitation,
-    ),
-    Endpoint("DELETE", CLIENT, invitations.revoke, {200: schemas.EndedToken}, ("invalid",)),
-    Endpoint(
-        "PUT", f"{CLIENT}/report", page.report, {200: schemas.Nothing}, (*OF_JSON, "busy"), body=schemas.RoundReport
-    ),
-    Endpoint("GET", f"{TASK}/page", page.page, {200: schemas.Document}),
-    Endpoint("GET", f"{TASK}/map", page.show_map, {200: schemas.Document}),
-    Endpoint("GET", "/healthz", health.healthz, {200: schemas.Health}, guarded=False),
+    Endpoint("PUT", f"{CLIENT}/release", clients.publish, body=BYTES),
+    Endpoint("GET", f"{TASK}/teacher", clients.teacher, {200: BYTES}, schemas.TeacherQuery),
+    Endpoint("GET", f"{TASK}/news", clients.news, query=schemas.NewsQuery),
+    Endpoint("DELETE", f"{CLIENT}/release", clients.withdraw),
+    Endpoint("GET", f"{TASK}/meetings", secure.number, query=schemas.GroupQuery),
+    Endpoint("PUT", f"{STEP}/clients/{{client}}", secure.put, query=schemas.MessageQuery, body=BYTES),
+    Endpoint("GET", STEP, secure.get, {200: BYTES, 204: None}, schemas.StepQuery),
+    Endpoint("GET", f"{TASK}/group", secure.roll),
+    Endpoint("PUT", f"{TASK}/group/{{client}}", secure.call, query=schemas.CallQuery),
+    Endpoint("GET", "/v1/me", tasks.me),
+    Endpoint("GET", "/v1/tasks", tasks.list_tasks),
+    Endpoint("GET", TASK, tasks.describe),
+    Endpoint("GET", f"{TASK}/status", tasks.status, query=schemas.StatusQuery),
+    Endpoint("POST", f"{TASK}/clients", invitations.invite, {201: JSON}, body=schemas.Invitation),
+    Endpoint("DELETE", CLIENT, invitations.revoke),
+    Endpoint("PUT", f"{CLIENT}/report", page.report, body=schemas.RoundReport),
+    Endpoint("GET", f"{TASK}/page", page.page),
+    Endpoint("GET", "/healthz", health.healthz, guarded=False),
     Endpoint("GET", "/metrics", health.metrics, {200: "text/plain"}),
 )
 
@@ -109,14 +64,11 @@ class RelayApp:
         self.state = State({"service": service})
         self._service = service
         api = [(each.method, each.path, each.answer) for each in ENDPOINTS]
-        more = [
-            ("GET", "/", page.front),
-            ("GET", "/static/plotly.js", page.plotly),
-        ]
         described = JSONResponse(describe_api(ENDPOINTS, insecure=service.options.insecure), headers=site.HEADERS)
         self._router = Router(
             [
-                *(Route(path, partial(answer, service), methods=[method]) for method, path, answer in api + more),
+                *(Route(path, partial(answer, service), methods=[method]) for method, path, answer in api),
+                Route("/", partial(page.front, service)),
                 Mount("/static", site.FILES),
                 Route("/openapi.json", lambda _: described),
             ],

@@ -1,14 +1,14 @@
-"""Work in the background: old releases expire, clients' presence is stored, and snapshots are taken for the map."""
+"""Work in the background: old releases expire, and the activity of clients is stored."""
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 from repshare.errors import RepshareError
 from repshare.relay.monitoring.logs import log_event
-from repshare.relay.page import presence, snapshots
+from repshare.relay.page import activity
 from repshare.relay.service import Service
 from repshare.relay.tasks import OpenTask
 
@@ -27,7 +27,7 @@ async def work_in_background(service: Service) -> AsyncIterator[dict[str, Any]]:
             each.cancel()
             with suppress(asyncio.CancelledError):
                 await each
-        await _record(service, snapping=False)
+        await _record(service)
 
 
 async def _repeat(work: Callable[[Service], Awaitable[None]], service: Service) -> None:
@@ -63,16 +63,13 @@ async def _expire_in(service: Service, name: str) -> None:
         await asyncio.sleep(0)
 
 
-async def _record(service: Service, *, snapping: bool = True) -> None:
-    """Store clients' presence, and take snapshots of tasks in which any has published."""
-    for task, recent in service.presence.take().items():
-        with _logging_errors("record clients' presence"):
+async def _record(service: Service) -> None:
+    """Store the activity of clients since the last time."""
+    for task, recent in service.activity.take().items():
+        with _logging_errors("record clients' activity"):
             opened = await service.run(service.tasks.find, task)
-            if opened is None:
-                continue
-            await service.run(presence.flush, opened.notes, recent)
-            if snapping and any(activity.published for activity in recent.values()):
-                await service.run(snapshots.snap, opened.board, opened.notes)
+            if opened is not None:
+                await service.run(activity.flush, opened.activity, recent)
 
 
 async def _count_omitted_lines(service: Service) -> None:
@@ -80,15 +77,8 @@ async def _count_omitted_lines(service: Service) -> None:
 
 
 def expire(opened: OpenTask) -> int:
-    """Forget some releases that are too old, and what the page has of their clients: how many; 0 if none is left."""
+    """Forget some releases that are too old, and the activity of their clients; return how many, 0 if none is left."""
     gone = opened.board.expire()
     if gone:
-        forget(opened, gone)
+        activity.forget(opened.activity, gone)
     return len(gone)
-
-
-def forget(opened: OpenTask, clients: Collection[str]) -> None:
-    """Remove all that the page has of these clients."""
-    keys = [f"{kind}/{client}" for kind in ("report", "seen") for client in clients]
-    opened.notes.transact(lambda state: state.delete(keys))
-    snapshots.forget(opened.board, opened.notes, clients)

@@ -4,9 +4,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from repshare.relay.auth import Access
-from repshare.relay.page import histories, presence, snapshots
+from repshare.relay.page import activity
 from repshare.relay.tasks import OpenTask, Tasks
-from repshare.sharing.task import Task
 from repshare.stores import Database, find_faults
 
 
@@ -29,25 +28,10 @@ def check_all(database: Database) -> Iterator[Finding]:
 
 
 def _check_task(opened: OpenTask) -> Iterator[Finding]:
-    name, task = opened.entry.name, opened.entry.task
+    name = opened.entry.name
     yield from _name(f"task {name}", opened.board.find_faults())
     yield from _name(f"meetings of {name}", opened.meetings.find_faults())
-    page = opened.notes.read(lambda state: find_faults(state, lambda key, kept: _decode_note(task, key, kept)))
-    yield from _name(f"page of {name}", page)
-
-
-def _decode_note(task: Task, key: str, kept: bytes) -> object:
-    kind = key.partition("/")[0]
-    match kind:
-        case "report":
-            return histories.decode(key, kept)
-        case "seen":
-            return presence.decode(key, kept)
-        case "traffic":
-            return presence.decode_traffic(kept)
-        case "frames":
-            return snapshots.decode_index(kept)
-    return snapshots.decode_frame(key, kept, snapshots.grid_of(task))
+    yield from _name(f"page of {name}", opened.activity.read(lambda state: find_faults(state, activity.check_value)))
 
 
 def _name(where: str, faults: dict[str, str]) -> Iterator[Finding]:

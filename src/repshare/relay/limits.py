@@ -5,7 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from typing import Generic, NamedTuple, Self, TypeVar
+from typing import Generic, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 
@@ -20,7 +20,6 @@ MOST_BUCKETS = 100_000
 MEMORY_BYTES = 128_000_000
 PART_BYTES = 65_536  # of memory that a request takes, for which it costs one more of its rate
 ROW_BYTES = 512  # that a row takes besides its numbers while it is read or written
-PART_ROWS = 100  # likewise, that are read or written for it
 LONGEST_DEBT = 5  # bursts: with the burst of a relay, ten seconds
 _LATER = {"Retry-After": "1"}
 
@@ -127,36 +126,32 @@ class ConnectionQuota(Generic[One]):
             del self._sizes[address]
 
 
-class Load(NamedTuple):
-    """What a request takes while it is worked on, known before it is begun."""
+def size_of_rows(task: Task, rows: int, *, totals: bool = True) -> int:
+    """Return the bytes that these rows take while they are read or written.
 
-    bytes: int  # of memory
-    rows: int = 0  # that are read or written, one by one
-
-    @classmethod
-    def of_rows(cls, task: Task, rows: int, *, totals: bool = True) -> Self:
-        """Return the load of these rows, and of the sums over clients, or the means of which a robust mean is made."""
-        row = 4 * task.columns + ROW_BYTES
-        size = rows * row
-        if totals:
-            size += 8 * task.totals_size
-        if totals and task.aggregation != "mean":
-            classes = min(task.rows, max(1, READ_AT_ONCE // (SAMPLED * task.columns)))  # that are read at once
-            size += 2 * SAMPLED * classes * row  # as they are, and in order
-        return cls(size, rows)
+    `totals`: and the sums over clients, or the means of which a robust mean is made.
+    """
+    row = 4 * task.columns + ROW_BYTES
+    size = rows * row
+    if totals:
+        size += 8 * task.totals_size
+    if totals and task.aggregation != "mean":
+        classes = min(task.rows, max(1, READ_AT_ONCE // (SAMPLED * task.columns)))  # that are read at once
+        size += 2 * SAMPLED * classes * row  # as they are, and in order
+    return size
 
 
-def teacher_load(board: Board, wants: Wants) -> Load:
-    """Return what this question's answer will take, by what the board holds now."""
+def size_of_teacher(board: Board, wants: Wants) -> int:
+    """Return the bytes that this question's answer will take, by what the board holds now."""
 
-    def work(state: Transaction) -> Load:
+    def work(state: Transaction) -> int:
         task = board.task
         if wants.peers is not None:  # all that they published is read
             found = [read_slots(state, peer) for peer in wants.peers]
             rows = sum(len(slots.classes) + sum(map(len, slots.owned.values())) for slots in found)
-            return Load.of_rows(task, rows, totals=False)
+            return size_of_rows(task, rows, totals=False)
         sizes = BoardState(task, state).sizes[: task.rows].tolist()
-        return Load.of_rows(task, sum(1 + min(wants.observations, size) for size in sizes))
+        return size_of_rows(task, sum(1 + min(wants.observations, size) for size in sizes))
 
     return board.store.read(work)
 

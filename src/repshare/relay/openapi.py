@@ -1,4 +1,4 @@
-"""The description of the API, /openapi.json: written from the endpoints' docstrings and pydantic models."""
+"""The description of the API, /openapi.json: made of the endpoints' docstrings and their requests' models."""
 
 import inspect
 from collections import defaultdict
@@ -15,19 +15,18 @@ from starlette.responses import Response
 import repshare
 from repshare.relay.auth import CLIENT_PATTERN, PATTERN
 from repshare.relay.problems import KINDS, MEDIA_TYPE
-from repshare.relay.routes.schemas import ProblemDetails
 from repshare.relay.service import Service
 
 Described = dict[str, Any]  # a part of /openapi.json
 Answer = Callable[[Service, Request], Awaitable[Response]]
-Shape = type[BaseModel] | str | None  # of a body: JSON of this model, a media type, or none
 
+BYTES, JSON = "application/octet-stream", "application/json"
 ABOUT = (
-    "Between clients that learn together by sharing representations. Errors are `application/problem+json`; "
-    "429 and 503 say when to try again (Retry-After). Releases and teachers are safetensors bytes."
+    "Between clients that learn together by sharing representations. Releases and teachers are safetensors bytes. "
+    "Errors are `application/problem+json` (RFC 9457); 429 and 503 say when to try again (Retry-After). Their `type` "
+    "ends in one of: "
 )
 REFERENCE = "#/components/schemas/{model}"
-GUARDED = ("unauthorised", "forbidden", "unknown", "too-fast")  # problems of every endpoint behind a token
 NAMES = {"task": PATTERN, "client": CLIENT_PATTERN}  # in paths
 
 
@@ -38,50 +37,53 @@ class Endpoint:
     method: str
     path: str
     answer: Answer
-    results: Mapping[int, Shape]  # by status
-    problems: tuple[str, ...] = ()  # besides those of every endpoint
+    results: Mapping[int, str | None] = field(default_factory=lambda: {200: JSON})  # media types by status
     query: type[BaseModel] | None = None  # with what the path has besides names
-    body: Shape = None
+    body: type[BaseModel] | str | None = None  # JSON of this model, or a media type
     guarded: bool = field(default=True, kw_only=True)  # by a token
 
 
 def describe_api(endpoints: Iterable[Endpoint], *, insecure: bool) -> Described:
     """Return the OpenAPI document."""
     paths: dict[str, Described] = defaultdict(dict)
-    models: set[type[BaseModel]] = {ProblemDetails}
+    models = []
     for each in endpoints:
         paths[each.path][each.method.lower()] = _describe(each, insecure=insecure)
-        models |= {shape for shape in (each.body, *each.results.values()) if isinstance(shape, type)}
-    wanted = [(model, "serialization") for model in sorted(models, key=lambda model: model.__name__)]
-    components = {"schemas": models_json_schema(wanted, ref_template=REFERENCE)[1]["$defs"]}  # type: ignore[arg-type]
+        if isinstance(each.body, type):
+            models.append(each.body)
+    components = {
+        "schemas": models_json_schema([(each, "validation") for each in models], ref_template=REFERENCE)[1]["$defs"]
+    }
     if not insecure:
         token = {"type": "http", "scheme": "bearer", "bearerFormat": "rs_<id>_<secret>"}
         components["securitySchemes"] = {"token": token}
-    info = {"title": "repshare relay", "description": ABOUT, "version": repshare.__version__}
+    kinds = "; ".join(f"{kind} ({status}: {title})" for kind, (status, title) in KINDS.items())
+    info = {"title": "repshare relay", "description": f"{ABOUT}{kinds}.", "version": repshare.__version__}
     return {"openapi": "3.1.0", "info": info, "paths": paths, "components": components}
 
 
 def _describe(endpoint: Endpoint, *, insecure: bool) -> Described:
     summary, _, description = (inspect.getdoc(endpoint.answer) or "").partition("\n\n")
     responses: Described = {
-        str(status): {"description": HTTPStatus(status).phrase, **_content(shape)}
-        for status, shape in endpoint.results.items()
+        str(status): {"description": HTTPStatus(status).phrase, "content": {media: {}} if media else {}}
+        for status, media in endpoint.results.items()
     }
-    for kind in (*(GUARDED if endpoint.guarded else ()), *endpoint.problems, "store-away"):
-        status, title = KINDS[kind]
-        before = responses.get(str(status))
-        title = f"{before['description']}; or: {title}" if before else title
-        responses[str(status)] = {"description": title, **_content(ProblemDetails, MEDIA_TYPE)}
     operation: Described = {
         "operationId": endpoint.answer.__name__,
         "tags": [endpoint.answer.__module__.rpartition(".")[2]],
         "summary": summary.removesuffix("."),
         "description": " ".join(description.split()),
         "parameters": _describe_parameters(endpoint, insecure=insecure),
-        "responses": responses,
+        "responses": {**responses, "default": {"description": "An error", "content": {MEDIA_TYPE: {}}}},
     }
-    if endpoint.body:
-        operation["requestBody"] = {"required": True, **_content(endpoint.body)}
+    if isinstance(endpoint.body, str):
+        operation["requestBody"] = {
+            "required": True,
+            "content": {endpoint.body: {"schema": {"type": "string", "format": "binary"}}},
+        }
+    elif endpoint.body:
+        schema = {"$ref": REFERENCE.format(model=endpoint.body.__name__)}
+        operation["requestBody"] = {"required": True, "content": {JSON: {"schema": schema}}}
     return operation | ({"security": [{"token": []}]} if endpoint.guarded and not insecure else {})
 
 
@@ -99,13 +101,3 @@ def _describe_parameters(endpoint: Endpoint, *, insecure: bool) -> list[Describe
         schema |= {} if default is None else {"default": default}
         parameters.append({"name": name, "in": place, "required": required, "description": what, "schema": schema})
     return parameters
-
-
-def _content(shape: Shape, media_type: str = "application/json") -> Described:
-    match shape:
-        case None:
-            return {}
-        case str():
-            kind = {"type": "string", "format": "binary"} if shape == "application/octet-stream" else {"type": "string"}
-            return {"content": {shape: {"schema": kind}}}
-    return {"content": {media_type: {"schema": {"$ref": REFERENCE.format(model=shape.__name__)}}}}

@@ -79,8 +79,8 @@ class RelayOptions:
     """Show the relay's page to everyone who can reach it, without a token."""
     public_metrics: bool = False
     """Show /metrics to everyone who can reach the relay. Otherwise it needs a viewer's or an admin's token."""
-    away_seconds: float = 30.0
-    """Silence after which the page shows a client as offline; at least three times its usual time between releases."""
+    away_seconds: float = 120.0
+    """Silence after which the page shows a client as away."""
 
     def __post_init__(self) -> None:
         check_least(self, rate=0, max_bytes=1, connections=1)

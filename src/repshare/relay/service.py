@@ -19,9 +19,7 @@ from repshare.relay.batching import Batcher, Work
 from repshare.relay.limits import (
     MEMORY_BYTES,
     PART_BYTES,
-    PART_ROWS,
     ConnectionQuota,
-    Load,
     MemoryBudget,
     RateLimiter,
     read_body,
@@ -30,9 +28,8 @@ from repshare.relay.monitoring.audit_log import Action, AuditLog
 from repshare.relay.monitoring.logs import RateLimitedLog
 from repshare.relay.monitoring.metrics import Metrics
 from repshare.relay.options import RelayOptions
+from repshare.relay.page.activity import ActivityRecorder
 from repshare.relay.page.document import SharedDocuments
-from repshare.relay.page.presence import PresenceRecorder
-from repshare.relay.page.snapshots import Floats
 from repshare.relay.problems import Problem
 from repshare.relay.tasks import OpenTask, Tasks
 from repshare.relay.watch import VersionWatch
@@ -66,11 +63,10 @@ class Service:
     def __init__(self, database: Database, options: RelayOptions, audit: AuditLog) -> None:
         self.database, self.options, self._audit, self.audited = database, options, audit, audit.kept
         self.access, self.tasks, self.versions = Access(database), Tasks(database), VersionWatch()
-        self.presence = PresenceRecorder()
+        self.activity = ActivityRecorder()
         self.statuses, self.documents, self.health = (
             SharedDocuments(each) for each in (0, FRESH_SECONDS, FRESH_SECONDS)
         )
-        self.planes: dict[str, Floats | None] = {}  # of the last map, by task
         self.unread, self.heads = ConnectionQuota[Any](MEMORY_BYTES), ConnectionQuota[Any](HEADS_BYTES)
         self.connections = ConnectionQuota[Any](options.connections)
         self.metrics = Metrics(lambda: self.versions.waiting)
@@ -98,11 +94,12 @@ class Service:
             return await self._reading.do(store.read, work, size)
         return store.read(work)  # quicker than asking a thread
 
-    async def teach(self, board: Board, client: str, wants: Wants, size: int) -> tuple[int, bytes]:
-        """Return a client's teacher, and the version that it is of."""
-        if board.task.aggregation == "mean":
-            return await self.read(board.store, partial(board.answer_in, client=client, wants=wants), size)
-        return await self.run_alone(board.answer, client, wants)
+    async def teach(self, board: Board, client: str, wants: Wants, size: int) -> bytes:
+        """Return a client's teacher, which takes this many bytes of memory while it is made."""
+        if board.task.aggregation != "mean":
+            return await self.run_alone(board.teach, client, wants)
+        _, teacher = await self.read(board.store, partial(board.answer_in, client=client, wants=wants), size)
+        return teacher
 
     async def write(self, store: Store, work: Work[Result], size: int = 0) -> Result:
         """Do something that writes to a store, likewise."""
@@ -115,16 +112,16 @@ class Service:
         async with self._alone:
             return await self.run(function, *args, **kwargs)
 
-    def reserve(self, request: Request, load: Load) -> None:
-        """Reserve this load's memory until the request is answered, and charge it to the token's rate.
+    def reserve(self, request: Request, size: int) -> None:
+        """Reserve these bytes of memory until the request is answered, and charge them to the token's rate.
 
         Raises a Problem where there is no room for them now, or never. For a few bytes there always is.
         """
-        self.check_size(load.bytes, "ask for fewer observations or peers at once")
-        self.charge(request, load)
-        if load.bytes >= PART_BYTES:
+        self.check_size(size, "ask for fewer observations at once")
+        self.charge(request, size)
+        if size >= PART_BYTES:
             held: ExitStack = request.scope["held"]
-            held.enter_context(self._memory.hold(request.scope["who"]))(load.bytes)
+            held.enter_context(self._memory.hold(request.scope["who"]))(size)
 
     def check_size(self, size: int, instead: str) -> None:
         """Raise a Problem if no answer may ever take this many bytes."""
@@ -133,9 +130,9 @@ class Service:
                 "refused", f"the answer would take {size:,} bytes; at most {self._memory.each:,} may: {instead}"
             )
 
-    def charge(self, request: Request, load: Load | None = None) -> None:
-        """Charge a request to its token's rate: 1, and for a load the more it takes, the more. Or raise a Problem."""
-        cost = 1 if load is None else load.bytes // PART_BYTES + load.rows // PART_ROWS
+    def charge(self, request: Request, size: int | None = None) -> None:
+        """Charge a request to its token's rate, or the bytes of memory that it takes. Raises a Problem if too fast."""
+        cost = 1 if size is None else size // PART_BYTES
         if cost and (wait := self._rates.take(request.scope["who"], cost)):
             seconds = max(1, math.ceil(wait))
             raise Problem("too-fast", f"try again in {seconds} s", {"Retry-After": str(seconds)})

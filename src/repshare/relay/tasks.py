@@ -15,15 +15,13 @@ from typing import Any, NamedTuple
 
 from repshare.board import Board
 from repshare.board.robust import LONGEST
-from repshare.board.state import Cache, slots_key
-from repshare.board.upgrade import upgrade
+from repshare.board.state import Cache
 from repshare.errors import ConfigError, Damaged, Refused
-from repshare.relay.auth import Access, check_name
+from repshare.relay.auth import Access, check_name, is_name
 from repshare.secure import Meetings
-from repshare.sharing.task import Task, check_class_names, read_task, usual_norm_bound
+from repshare.sharing.task import Task, check_class_names, usual_norm_bound
 from repshare.stores import Database, Store, Transaction, decoded, find_faults
 
-COPY = "copy/"  # how keys begin that earlier versions wrote, too
 REMEMBERED_SECONDS = 1.0  # how long a task that another process deleted may still be served
 MOST_CLASSES = 10_000  # some work is done class by class
 MOST_NUMBERS = 2**24  # C · d' of a task: 64 MB of class means
@@ -49,7 +47,7 @@ class OpenTask:
     entry: TaskEntry
     board: Board
     meetings: Meetings
-    notes: Store  # what the page shows besides the board
+    activity: Store  # of its clients, for the page
     until: float  # when to look at the registry again
 
 
@@ -95,13 +93,12 @@ class Tasks:
         if entry is None:
             return None
         if opened is None:
-            self._store(entry).read(lambda state: _check_not_joined(name, state))
-            upgrade(entry.task, self._store(entry))
+            self._drop_map(entry)
             opened = self._open[name] = OpenTask(
                 entry,
                 Board(entry.task, self._store(entry), key=entry.secret.encode(), cache=self._cache),
                 Meetings(self._meetings(entry)),
-                self._notes(entry),
+                self._activity(entry),
                 0.0,
             )
         opened.until = self._clock() + REMEMBERED_SECONDS
@@ -117,15 +114,17 @@ class Tasks:
     def entries(self) -> list[TaskEntry]:
         """Return all tasks that can be read, by name; `find_faults` names the others."""
         kept = self._registry.read(lambda state: dict(state.scan("")))
-        found = (_find(name, kept[name]) for name in sorted(kept) if not name.startswith(COPY))
+        found = (_find(name, kept[name]) for name in sorted(kept) if is_name(name))  # not copies by earlier versions
         return [entry for entry in found if entry]
 
     def find_faults(self) -> dict[str, str]:
         """Return what of the registry cannot be read: key -> what is wrong with it."""
 
         def decode(name: str, kept: bytes) -> None:
-            if _find(name, kept) is None:
-                raise Damaged(name, "its description cannot be read, or another version wrote it")
+            try:
+                _decode(name, kept)
+            except ConfigError as error:
+                raise Damaged(name, str(error)) from error
 
         return self._registry.read(lambda state: find_faults(state, decode))
 
@@ -135,13 +134,19 @@ class Tasks:
         self._deleted.transact(lambda state: state.set({opened.entry.identity: name.encode()}))
         Access(self._database).revoke_all(name)
         self._clear(opened.entry)
-        self._registry.transact(lambda state: state.delete([name, COPY + name]))
+        self._registry.transact(lambda state: state.delete([name]))
         opened.until = -math.inf
         self._clear(opened.entry)  # of what came in meanwhile
 
     def _clear(self, entry: TaskEntry) -> None:
-        for store in (self._store(entry), self._meetings(entry), self._notes(entry)):
+        for store in (self._store(entry), self._meetings(entry), self._activity(entry)):
             store.clear()
+
+    def _drop_map(self, entry: TaskEntry) -> None:
+        """Delete what commit 15ddcbb and earlier ones kept for the page: a map, with class means of all clients."""
+        notes = self._database.store(f"notes:{entry.name}:{entry.identity}")
+        if notes.read(lambda state: state.get(["traffic"])) != [None]:
+            notes.clear()
 
     def _store(self, entry: TaskEntry) -> Store:
         # The identity is part of the name: a relay that has not noticed yet that a task was deleted and created
@@ -151,9 +156,9 @@ class Tasks:
     def _meetings(self, entry: TaskEntry) -> Store:
         return self._database.store(f"meetings:{entry.name}:{entry.identity}")
 
-    def _notes(self, entry: TaskEntry) -> Store:
+    def _activity(self, entry: TaskEntry) -> Store:
         # Apart from the board: writing one must never make a change to the other begin again.
-        return self._database.store(f"notes:{entry.name}:{entry.identity}")
+        return self._database.store(f"activity:{entry.name}:{entry.identity}")
 
 
 def make_task(fields: Mapping[str, Any]) -> Task:
@@ -189,16 +194,6 @@ def _check_new(task: Task) -> None:
         check_class_names(map(str, told.get("class_names") or () if isinstance(told, dict) else ()))
 
 
-def _check_not_joined(name: str, state: Transaction) -> None:
-    """Raise ConfigError if a release in this task is another relay's total, as earlier versions accepted."""
-    (kept,) = state.get(["relays"])
-    if any(state.get([slots_key(client) for client in json.loads(kept or b"{}")])):
-        raise ConfigError(
-            f"the task {name} is joined to another relay, which commit 055caf8 was the last to support: there, "
-            "repshare relay uplink --leave, or withdraw the other relay's total"
-        )
-
-
 def _new(name: str, task: Task) -> TaskEntry:
     return TaskEntry(name, task, secrets.token_hex(8), time.time(), secrets.token_hex(16))
 
@@ -228,6 +223,9 @@ def _decode(name: str, kept: bytes) -> TaskEntry:
 
     described, identity, created, secret = decoded(name, read)
     try:
-        return TaskEntry(name, read_task(described), identity, created, secret)
-    except TypeError as error:  # a field that this version does not know
-        raise ConfigError(f"task {name} was created by another version of repshare: {error}") from error
+        return TaskEntry(name, Task(**described), identity, created, secret)
+    except (TypeError, ConfigError) as error:
+        raise ConfigError(
+            f"task {name} was created by another version of repshare ({error}): create one of another name, or use "
+            "commit 15ddcbb, the last that reads tasks of earlier versions"
+        ) from error

@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
 from typing import Any, NamedTuple, get_args, get_type_hints
@@ -197,8 +197,6 @@ class TaskField(NamedTuple):
     kind: Any
     default: Any  # ... if there is none
     help: str
-    bounds: Mapping[str, Any]
-    """`ge`: at least. `gt`: above, which is 0."""
 
 
 def describe_fields() -> Iterator[TaskField]:
@@ -211,7 +209,7 @@ def describe_fields() -> Iterator[TaskField]:
             kind, default, help = kind | None, None, f"{help} Default: {USUAL_LENGTHS:g} √d'."
         elif each.name == "minimum_count":
             default = 2
-        yield TaskField(each.name, kind, default, help, each.metadata)
+        yield TaskField(each.name, kind, default, help)
 
 
 def usual_norm_bound(dimension: int, format: FormatName = "features") -> float:
@@ -219,24 +217,9 @@ def usual_norm_bound(dimension: int, format: FormatName = "features") -> float:
     return FORMATS[format].norm_bound(dimension)
 
 
-def make_common_task(
+def make_space_task(
     classes: int, dimension: int, space: str, description: str | None = None, format: FormatName = "parts"
 ) -> Task:
     """Return the task of a common classifier with this many classes, in a space of this dimension."""
     bound = usual_norm_bound(dimension, format)
     return Task(classes, dimension, norm_bound=bound, space=space, format=format, description=description)
-
-
-def read_task(described: Mapping[str, Any]) -> Task:
-    """Return a task from its fields, as they are stored or sent.
-
-    Up to commit 8faeaca, a task in a common space told its rows and columns instead of classes and dimension, and its
-    format by the name of the space.
-    """
-    values = dict(described)
-    if values.get("space") is not None and "format" not in values:
-        values["format"] = "sums" if "discriminant" in str(values["space"]).split("-") else "parts"
-        layout = FORMATS[values["format"]]
-        values["classes"] -= layout.rows(0)
-        values["dimension"] -= layout.columns(0)
-    return Task(**values)

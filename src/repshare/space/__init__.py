@@ -41,7 +41,7 @@ def _kind(name: str) -> type[Any]:
 
 
 def choose(words: Sequence[str], example: Any, seed: int) -> Space:
-    """Return the space that the words name, for inputs like the example.
+    """The space that the words name, for inputs like the example.
 
     Args:
         words: A name and options, such as `patches filters=32`, or `file.py:function`. Without words: `patches` for
@@ -76,7 +76,7 @@ def choose(words: Sequence[str], example: Any, seed: int) -> Space:
 
 
 def shorten(numbers: int, example: Any) -> tuple[str, ...]:
-    """Return the words for a space with vectors of so many numbers, for inputs like the example.
+    """The words for a space with vectors of so many numbers, for inputs like the example.
 
     Args:
         numbers: The numbers.
@@ -89,7 +89,7 @@ def shorten(numbers: int, example: Any) -> tuple[str, ...]:
 
 
 def read(description: dict[str, Any], *, module: str = "") -> Space:
-    """Return the space that a task describes.
+    """The space that a task describes.
 
     Args:
         description: What `describe` returned.
@@ -126,7 +126,7 @@ def _fits(value: Any, kind: Any) -> bool:
 
 
 def _usual(channels: int, height: int, width: int) -> dict[str, Any]:
-    """Return the usual space. Chosen on training images that no experiment uses: docs/method.md says how."""
+    """The usual space. Chosen on training images that no experiment uses: docs/method.md says how."""
     if min(height, width) < SMALL:
         return {"sizes": (3, 4)}
     if channels == 1:

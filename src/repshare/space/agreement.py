@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
-from repshare.config import CommonLoss, Policy
+from repshare.config import Policy, SpaceLoss
 from repshare.errors import ConfigError, DataError
 from repshare.measures import Representation
 from repshare.sharing import wire
@@ -22,7 +22,7 @@ from repshare.sharing.formats import FormatName
 from repshare.sharing.parts import read_total
 from repshare.sharing.representations import Floats
 from repshare.sharing.sums import Sums, read_sums
-from repshare.sharing.task import Task, check_class_names, make_common_task
+from repshare.sharing.task import Task, check_class_names, make_space_task
 from repshare.space import choose, read
 from repshare.space.model import Linear
 from repshare.space.solution import Total
@@ -41,7 +41,7 @@ class Agreement(NamedTuple):
 
     space: Space
     """The feature map that all clients compute alike."""
-    loss: CommonLoss = "squared"
+    loss: SpaceLoss = "squared"
     """Loss of the common classifier: "squared", or "discriminant" for sums that are shared once."""
     shrinkage: float | None = None
     """ρ / n, how strongly the classifier is regularised. Default: by clients' votes."""
@@ -70,13 +70,13 @@ class Agreement(NamedTuple):
         return f"-{hashlib.sha256(told.encode()).hexdigest()[:8]}"
 
     def adapt(self, policy: Policy) -> Policy:
-        """Return a client's policy with what the loss asks for.
+        """A client's policy, changed as the loss asks.
 
         Args:
             policy: The client's.
         """
         if self.loss == "discriminant":
-            return replace(policy, common_precision="fp32")  # fp16 would add as much as the noise to large sums
+            return replace(policy, precision="fp32")  # fp16 would add as much as the noise to large sums
         if policy.epsilon is not None:
             raise ConfigError(
                 f"with the loss {self.loss} a sample's weight depends on the other samples, so that no noise can hide "
@@ -87,14 +87,14 @@ class Agreement(NamedTuple):
         return policy
 
     def task(self, classes: int) -> Task:
-        """Return the task that a board or relay has for these clients.
+        """The task that a board or relay has for these clients.
 
         Args:
             classes: Number of classes.
         """
         if self.class_names and len(self.class_names) != classes:
             raise ConfigError(f"there are {len(self.class_names)} names for {classes} classes")
-        return make_common_task(classes, self.space.dimension, self.name, json.dumps(self.describe()), self.format)
+        return make_space_task(classes, self.space.dimension, self.name, json.dumps(self.describe()), self.format)
 
     @property
     def format(self) -> FormatName:
@@ -144,7 +144,7 @@ class Agreement(NamedTuple):
         return differ
 
     def prepare(self, inputs: Any) -> Any:
-        """Return inputs as the space takes them. Pixels are brought from the stated range to −2 … 2.
+        """Inputs as the space takes them. Pixels are brought from the stated range to −2 … 2.
 
         Args:
             inputs: A batch of inputs.
@@ -252,7 +252,7 @@ def check_usual(unusual: Mapping[str, tuple[Any, Any]]) -> None:
 
 
 def read_agreement(description: str, *, module: str = "") -> Agreement:
-    """Return the agreement that a task states. Raises ConfigError where it is none.
+    """The agreement that a task states. Raises ConfigError where it is none.
 
     Args:
         description: The task's description.
@@ -268,8 +268,8 @@ def read_agreement(description: str, *, module: str = "") -> Agreement:
     names, inputs = told.pop("class_names", []), told.pop("inputs", None)
     if loss == "logistic":
         raise ConfigError("the task's loss is logistic: c528c6c is the last commit that reads it")
-    if loss not in get_args(CommonLoss):
-        raise ConfigError(f"the task's loss is {loss!r}; this version knows {', '.join(get_args(CommonLoss))}")
+    if loss not in get_args(SpaceLoss):
+        raise ConfigError(f"the task's loss is {loss!r}; this version knows {', '.join(get_args(SpaceLoss))}")
     if shrinkage is not None and not _is_number(shrinkage):
         raise ConfigError(f"the task's shrinkage is {shrinkage!r}, not a number")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):

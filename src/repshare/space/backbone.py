@@ -17,7 +17,7 @@ from repshare.errors import ConfigError, DataError, ModelError
 from repshare.imports import find_function, in_one_line
 from repshare.measures import Representation
 from repshare.network.features import passes_on
-from repshare.space.banks import lengthen
+from repshare.space.filters import lengthen
 from repshare.space.space import Space
 
 BATCH = 50
@@ -85,7 +85,7 @@ class Backbone(Space):
 
 
 def hash_weights(module: nn.Module) -> str:
-    """Return the SHA-256 over the names, types, shapes and bytes of a module's tensors, in the order of their names.
+    """The SHA-256 over the names, types, shapes and bytes of a module's tensors, in the order of their names.
 
     Args:
         module: The module.
@@ -99,7 +99,7 @@ def hash_weights(module: nn.Module) -> str:
 
 
 def measure(module: str, example: Any) -> Backbone:
-    """Return the space that this module is, for the one who makes a task of it.
+    """A module as a space, for the one who makes a task of it.
 
     Args:
         module: A function as file.py:function that returns the module.
@@ -115,7 +115,7 @@ def measure(module: str, example: Any) -> Backbone:
 
 
 def _vectors(answer: Any) -> Tensor:
-    """Return one vector a sample: the answer itself, or what Hugging Face's models call it."""
+    """One vector a sample: the answer itself, or what Hugging Face's models call it."""
     for name in ("pooler_output", "logits"):
         if getattr(answer, name, None) is not None:
             return _flat(getattr(answer, name))

@@ -41,7 +41,7 @@ class Whitened(NamedTuple):
 class Discriminant:
     """One client's samples in the space, and the sums of all clients: the `SpaceModel` that takes one release."""
 
-    settles_at_once = True
+    enough = 2  # what a client shares depends on its own samples only: publish, and read the total
 
     def __init__(self, vectors: Floats, labels: Integers, classes: int, *, personal: bool) -> None:
         """`personal`: let own samples make up for noise in the total."""

@@ -33,6 +33,9 @@ GROWN = 2.0  # times its last value: a gap that grew so much stops momentum. Sma
 ABSURD = 100.0  # a gap that honest totals do not make: theirs are below 3, and up to 25 just after another vote
 VOTERS = 1000  # samples of a client, at most, that vote on shrinkage
 ROUNDED = 1e-9  # of a square
+FEWEST_ROUNDS = 20  # after a change of who takes part
+MOST_ROUNDS = 100  # the same, where the gap does not become small
+SMALL_GAP = 0.01  # with which the classifier is as good as the last one: docs/method.md, "when to stop"
 PIECE = 4096  # columns of vectors that are multiplied at a time
 
 
@@ -48,8 +51,6 @@ class Variables(NamedTuple):
 
 class Dual:
     """One client's samples in the space, and their dual variables: the `SpaceModel` of squared loss."""
-
-    settles_at_once = False
 
     def __init__(
         self, vectors: Floats, labels: Integers, classes: int, *, shrinkage: float | None = None, alone: bool = False,
@@ -121,6 +122,11 @@ class Dual:
             return math.inf
         self.improved = Variables(extrapolated, reached, view.shrinkage and view.unit, following, gap)
         return gap
+
+    @property
+    def enough(self) -> int:
+        """FEWEST_ROUNDS; more, where the gap does not become small."""
+        return FEWEST_ROUNDS if self.improved.gap <= SMALL_GAP else MOST_ROUNDS
 
     def part(self) -> Part:
         """Average this client's samples, with the weights that `improve` found."""

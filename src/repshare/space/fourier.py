@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from repshare.errors import ConfigError, DataError
 from repshare.sharing.representations import Floats
-from repshare.space import numbers
+from repshare.space import seeded
 from repshare.space.space import Space, as_array
 
 PIECE = 500  # rows at a time
@@ -58,6 +58,10 @@ class Fourier(Space):
         """The number of columns."""
         return (len(self.low),)
 
+    def extent(self) -> dict[str, int]:
+        """Numbers of a vector, and of the table of frequencies."""
+        return {"dimensions": self.features, "frequencies (columns × cosines)": len(self.low) * self.features}
+
     def __call__(self, inputs: Any) -> Floats:
         """Map rows (n, k), or anything of k numbers a sample, to (n, d), each √d long."""
         shape = type(inputs).__name__ if isinstance(inputs, Mapping) else tuple(inputs.shape[1:])
@@ -79,7 +83,7 @@ class Fourier(Space):
         """The same map of tensors, in fp32."""
         import torch
 
-        from repshare.space.banks import lengthen
+        from repshare.space.filters import lengthen
 
         low, high, frequencies, phases = map(torch.from_numpy, self._constants)
 
@@ -93,7 +97,7 @@ class Fourier(Space):
     def _constants(self) -> tuple[NDArray[np.float32], ...]:
         """Bounds (k,) each, frequencies (k, d) of the kernel exp(−‖x − y‖² / (2 · width²)), and phases (d,)."""
         distance = math.sqrt(2 * len(self.low) / 3)  # of two points drawn from the cube −1 … 1
-        frequencies = numbers.normal((len(self.low), self.features), self.seed, "frequencies")
-        phases = numbers.uniform((self.features,), self.seed, "phases") * np.float32(2 * math.pi)
+        frequencies = seeded.normal((len(self.low), self.features), self.seed, "frequencies")
+        phases = seeded.uniform((self.features,), self.seed, "phases") * np.float32(2 * math.pi)
         low, high = (np.array(each, np.float32) for each in (self.low, self.high))
         return low, high, frequencies / np.float32(self.width * distance), phases

@@ -23,10 +23,13 @@ RANGES: dict[str, dict[str, tuple[float, float]]] = {
     },
     "backbone": {"features": (1, MOST_DIMENSIONS)},
 }  # fmt: skip
-MOST_SIZES = 8  # of filters in one space
-MOST_PIXELS = 1 << 18  # numbers of an image: 512 × 512, of which 300 are drawn
-MOST_FREQUENCIES = 1 << 24  # columns × cosines: 64 MB
-MOST_STEPS = 1 << 32  # multiplications for one image: about a second
+MOST = {  # as `Space.extent` counts
+    "dimensions": MOST_DIMENSIONS,
+    "sizes of filters": 8,
+    "numbers an image": 1 << 18,  # 512 × 512, of which 300 are drawn
+    "multiplications an image": 1 << 32,  # about a second
+    "frequencies (columns × cosines)": 1 << 24,  # 64 MB
+}
 
 FEWEST_TRIED, TRIED = 8, 256  # samples, spread over all; fewer than the first tell nothing of a space
 PAIRS = 32  # of samples, between which the map is looked at
@@ -73,17 +76,9 @@ def check_ranges(space: Space) -> None:
                 raise ConfigError(
                     f"the space {space.name} has {name} {each:,.6g}: from {least:,.6g} to {most:,.6g} is accepted"
                 )
-    sizes, pixels = getattr(space, "sizes", ()), math.prod(getattr(space, "shape", ()))
-    steps = pixels * getattr(space, "filters", 0) * sum(edge * edge for edge in sizes)
-    for what, number, most in (
-        ("dimensions", max(space.dimension, getattr(space, "pooled", 0)), MOST_DIMENSIONS),
-        ("sizes of filters", len(sizes), MOST_SIZES),
-        ("numbers an image", pixels, MOST_PIXELS),
-        ("multiplications an image", steps, MOST_STEPS),
-        ("frequencies (columns × cosines)", len(getattr(space, "low", ())) * space.dimension, MOST_FREQUENCIES),
-    ):
-        if number > most:
-            raise ConfigError(f"a space of {number:,} {what} is too large: at most {most:,} are accepted")
+    for what, number in space.extent().items():
+        if number > MOST[what]:
+            raise ConfigError(f"a space of {number:,} {what} is too large: at most {MOST[what]:,} are accepted")
 
 
 def inspect(

@@ -42,6 +42,7 @@ MOST_LEFT_OUT = 1000  # samples of which each is left out in turn, where fewer a
 TOGETHER, ALONE = "together", "alone"  # whose classifier is in use
 CERTAIN = 1.64  # standard deviations: one-sided, 5 %
 READ_AT_ONCE = 250  # samples
+FILE = "classifier.safetensors"
 
 
 class SpaceLearner(Learner):
@@ -49,13 +50,7 @@ class SpaceLearner(Learner):
 
     samples: Any  # `Samples`, or anything like them: see `__init__`
     secret: bytes
-    enough = 1
     norm_bound = math.inf  # vectors of a space are never longer than √d
-
-    @property
-    def space(self) -> Self:
-        """What a learner in a space has beside the verbs of every learner."""
-        return self
 
     def __init__(
         self,
@@ -85,6 +80,7 @@ class SpaceLearner(Learner):
             )
         policy.check_chosen(len(labels), self.classes)
         self.dimension, self.space_name = agreement.space.dimension, agreement.name
+        self.class_names = agreement.class_names
         self.secret = secret or derive(seed, name, "held out").to_bytes(8)
         if agreement.inputs is not None:
             agreement.check_range(*self._find_span(), name)
@@ -96,9 +92,8 @@ class SpaceLearner(Learner):
         self._to_share = vectors[self.used_rows], labels[self.used_rows], self.used_rows
         self.hidden: frozenset[int] = frozenset()
         self.model = self.make_model(*self._to_share[:2], alone=alone)
-        self.settles_at_once = self.model.settles_at_once
         self._holds_out = len(self.held_rows) >= FEWEST_HELD
-        left_out = bool(policy.keep_to_self) and len(self.used_rows) <= MOST_LEFT_OUT
+        left_out = bool(policy.prefer_own) and len(self.used_rows) <= MOST_LEFT_OUT
         tells = not alone and (self._holds_out or left_out)
         self._judged: tuple[Linear, tuple[Hits, Hits]] | None = None
         self.by_itself: Linear | None = self.model.alone() if tells else None
@@ -121,7 +116,7 @@ class SpaceLearner(Learner):
     def make_model(self, vectors: Floats, labels: Integers, *, alone: bool) -> SpaceModel:
         """Make the classifier's model of these samples."""
         if self.agreement.loss == "discriminant":
-            return Discriminant(vectors, labels, self.classes, personal=not self.policy.common_only)
+            return Discriminant(vectors, labels, self.classes, personal=not self.policy.sums_only)
         fewest = 1 if alone else self.policy.fewest
         return Dual(vectors, labels, self.classes, shrinkage=self.agreement.shrinkage, alone=alone, fewest=fewest)
 
@@ -155,7 +150,7 @@ class SpaceLearner(Learner):
             release = Release(round, none, none, space=self.space_name)
         else:
             release = self.model.release(round, self.space_name)
-        return wire.encode_release(release, self.policy.common_precision)
+        return wire.encode_release(release, self.policy.precision or "fp16")
 
     def acknowledge(self) -> None:
         """Note that the last release is in the total from now on."""
@@ -185,21 +180,21 @@ class SpaceLearner(Learner):
         return {label: int(found[label]) for label in np.flatnonzero((found > 0) & (taken == 0)).tolist()}
 
     def classifier(self) -> Linear:
-        """The current classifier: all clients'; with `keep_to_self`, this client's own where that is better."""
+        """The current classifier: all clients'; with `prefer_own`, this client's own where that is better."""
         return self.by_itself if self.by_itself is not None and self.in_use == ALONE else self.model.linear()
 
     @property
     def in_use(self) -> str | None:
-        """With `keep_to_self`, whose classifier the current one is: TOGETHER or ALONE."""
-        if not self.policy.keep_to_self:
+        """With `prefer_own`, whose classifier the current one is: TOGETHER or ALONE."""
+        if not self.policy.prefer_own:
             return None
         alone = self.model.total is None or self._doubt(*self._judge(self.model.linear())) is not None
         return ALONE if alone else TOGETHER
 
-    def hide(self, classes: frozenset[int]) -> None:
+    def hide(self, classes: frozenset[int]) -> bool:
         """Share no sample of these classes from now on, and those of all other classes again."""
         if classes == self.hidden:
-            return
+            return False
         vectors, labels, rows = self._to_share
         shown = ~np.isin(labels, list(classes))
         if not shown.any():
@@ -209,6 +204,7 @@ class SpaceLearner(Learner):
         self.hidden, self.used_rows, total = classes, rows[shown], self.model.total
         self.model, self._judged = self.make_model(vectors[shown], labels[shown], alone=False), None
         self.model.absorb(total)
+        return True
 
     def scores(self, samples: Any) -> Floats:
         """The current classifier's score for each of these samples and class (n, C)."""
@@ -227,6 +223,23 @@ class SpaceLearner(Learner):
         linear, (vectors, _) = self.classifier(), self.agreement.embed(samples)
         return View(vectors, linear.weights, linear.offset - linear.weights @ linear.centre)
 
+    def shared_counts(self) -> Integers:
+        """The number of samples of each class in the sums (C,)."""
+        return np.bincount(self.model.labels, minlength=self.classes)
+
+    def single_samples(self) -> list[int]:
+        """None, unless there is one sample: every row is an average over all samples."""
+        labels: list[int] = self.model.labels.tolist()
+        return labels if len(labels) == 1 and self.policy.fewest == 1 else []
+
+    def files(self, round: int) -> dict[str, bytes]:
+        """The current classifier, with its agreement: see `repshare.load_classifier`."""
+        total = self.model.total
+        samples = len(self.model.labels) if total is None else int(total.samples)
+        arrays, agreement = self.classifier()._asdict(), self.agreement.describe()
+        body = wire.encode_classifier(arrays, agreement=agreement, round=round, samples=samples, in_use=self.in_use)
+        return {FILE: body}
+
     def state(self) -> dict[str, Any]:
         """All that another learner of the same samples needs to continue to the same bits."""
         return {"dual": self.model.state(), "used": self.used_rows, "hidden": sorted(self.hidden)}
@@ -244,7 +257,7 @@ class SpaceLearner(Learner):
         linear = self.model.linear()
         return Description(
             self.representation,
-            self.policy.common_precision,
+            self.policy.precision or "fp16",
             () if self.guard is not None else figures,
             f"the space {self.agreement.space.name}",
             sum(each.size for each in linear),
@@ -262,6 +275,11 @@ class SpaceLearner(Learner):
     def behind(self) -> float | None:  # type: ignore[override]
         """The samples behind the total in hand, this client's among them."""
         return None if self.model.total is None else float(self.model.total.samples)
+
+    @property
+    def enough(self) -> int:  # type: ignore[override]
+        """Rounds after which little changes while the others stay the same."""
+        return 1 if self.model.total is None else self.model.enough
 
     def task(self, **values: Any) -> Task:
         """The task of clients with this agreement, which says all of it but how releases are combined."""
@@ -313,21 +331,24 @@ class SpaceLearner(Learner):
         return together, alone
 
     def _doubt(self, together: Hits | None, alone: Hits | None) -> str | None:
-        """What speaks against the others: more samples lost than gained, beyond chance (McNemar).
+        """What speaks against the others: more samples lost than gained, beyond chance (McNemar's exact test, 5 %).
 
         Where samples are left out in turn, classes count the same: who has few samples of a class has most to gain
         there. A single class says nothing, as its classifier alone is always right.
         """
         if together is None or alone is None:
             return None
-        weights = np.ones(len(alone))
-        if not self._holds_out:
+        lost, gained = alone & ~together, together & ~alone
+        if self._holds_out:
+            differ = int((lost | gained).sum())
+            chances = sum(math.comb(differ, count) for count in range(int(lost.sum()), differ + 1))
+            is_worse = 20 * chances < 2**differ  # exact: a few samples would pass a normal distribution too often
+        else:
             sizes = np.bincount(self.model.labels)
             weights = 1 / sizes[self.model.labels]
-            if np.count_nonzero(sizes) < 2:
-                return None
-        lost, gained = alone & ~together, together & ~alone
-        if weights[lost].sum() - weights[gained].sum() <= CERTAIN * math.sqrt(np.square(weights[lost | gained]).sum()):
+            surplus, spread = weights[lost].sum() - weights[gained].sum(), np.square(weights[lost | gained]).sum()
+            is_worse = bool(surplus > CERTAIN * math.sqrt(spread)) and np.count_nonzero(sizes) > 1
+        if not is_worse:
             return None
         return (
             f"other clients make it worse: of {len(alone)} {self.judged_on} {100 * together.mean():.1f} % right with "
@@ -335,7 +356,7 @@ class SpaceLearner(Learner):
         )
 
     @property
-    def judged_on(self) -> str:
+    def judged_on(self) -> str:  # type: ignore[override]
         """The samples that tell whether others help."""
         return "held-out samples" if self._holds_out else "samples left out in turn"
 

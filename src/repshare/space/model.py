@@ -35,8 +35,10 @@ class SpaceModel(Protocol):
     labels: Integers  # (n,)
     total: Any
     """What all clients together share, with `samples`, their number; None: no other client has shared anything."""
-    settles_at_once: bool
-    """Whether what a client shares depends on its own samples only, so that no further round changes it."""
+
+    @property
+    def enough(self) -> int:
+        """Rounds after which little changes while the other clients' samples stay the same."""
 
     def absorb(self, total: Any) -> None:
         """Use this total from now on. Raises Malformed, and keeps the last one, if it makes no finite classifier."""

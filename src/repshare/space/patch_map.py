@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from repshare.space.banks import (
+from repshare.space.filters import (
     Bank,
     Rotations,
     accumulate,
@@ -23,9 +23,9 @@ from repshare.space.banks import (
     root,
     spectral,
 )  # fmt: skip
-from repshare.space.glyphs import discriminate, draw_glyphs
-from repshare.space.leaves import draw_leaves
+from repshare.space.handwriting import discriminate, draw_glyphs
 from repshare.space.patches import FIRST_EDGE, PHOTOGRAPHS, SECOND_EDGE, Patches
+from repshare.space.photographs import draw_leaves
 
 BATCH = 10  # images: what a second layer makes of them stays in the processor's cache, and its bits depend on it
 FLAT_BATCH = 27  # without one; the bits of an image do not depend on it
@@ -63,14 +63,14 @@ class PatchMap:
         return (vectors - mean) @ directions
 
     def pool(self, images: Tensor) -> Tensor:
-        """Return vectors (n, pooled) of length 1."""
+        """Vectors (n, pooled) of length 1."""
         groups = self._groups(torch.cat([images, images.flip(3)]) if self.space.mirror else images)
         if self.space.mirror:
             groups = [F.normalize(group[: len(images)] + group[len(images) :]) for group in groups]
         return torch.cat(groups, dim=1) / math.sqrt(len(groups))
 
     def _groups(self, images: Tensor) -> list[Tensor]:
-        """Return the two layers' vectors (n, …), each of length 1."""
+        """The two layers' vectors (n, …), each of length 1."""
         images = images - images.mean(dim=(1, 2, 3), keepdim=True)  # no filter sees it, and sums stay small
         images = images.contiguous(memory_format=torch.channels_last)
         sums = accumulate(images)
@@ -140,7 +140,7 @@ def make_deep(first: Bank, count: int, photographs: NDArray[np.float32], seed: i
 
 @lru_cache(16)
 def reduce(space: Patches) -> tuple[Tensor, Tensor]:
-    """Return the mean of synthetic images' vectors (pooled,), and the map to components (pooled, components)."""
+    """The mean of synthetic images' vectors (pooled,), and the map to components (pooled, components)."""
     if space.components_of == "photographs":
         return _reduce_photographs(space)
     with torch.inference_mode():

@@ -5,14 +5,15 @@ roots of these averages are the numbers of ψ. A second layer (`deep`) looks at 
 way. Random cosines (`fourier`) of all these, a Gaussian kernel, separate finer.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from repshare.errors import ConfigError, DataError
 from repshare.fields import check_least, check_one_of, check_positive
-from repshare.space.glyphs import MOST_DIRECTIONS
+from repshare.space.handwriting import MOST_DIRECTIONS
 from repshare.space.space import LATER, Space
 
 if TYPE_CHECKING:
@@ -100,9 +101,19 @@ class Patches(Space):
         """d, the length of a vector in numbers."""
         return self.fourier or self.components or self.pooled
 
+    def extent(self) -> dict[str, int]:
+        """Numbers of a vector, before and after its cosines, and of an image, and the work of its filters."""
+        pixels = math.prod(self.shape)
+        return {
+            "dimensions": max(self.dimension, self.pooled),
+            "sizes of filters": len(self.sizes),
+            "numbers an image": pixels,
+            "multiplications an image": pixels * self.filters * sum(edge * edge for edge in self.sizes),
+        }
+
     def __call__(self, inputs: Any) -> Any:
         """Map images to (n, d), each √d long."""
-        shape = tuple(getattr(inputs, "shape", ())[1:]) or type(inputs).__name__
+        shape = type(inputs).__name__ if isinstance(inputs, Mapping) else tuple(inputs.shape[1:])
         if shape != self.shape:
             raise DataError(f"the space patches takes images of shape {self.shape}, not inputs of shape {shape}")
         return self.map(inputs)
@@ -120,5 +131,5 @@ class Patches(Space):
 
 
 def _deep_places(edge: int) -> int:
-    """Return the places along an edge that the second layer looks at."""
+    """The places along an edge that the second layer looks at."""
     return (edge - FIRST_EDGE + 1 - 3) // 2 + 1 - SECOND_EDGE + 1

@@ -47,6 +47,10 @@ class Space(Protocol):
         """
         return Representation(self.dimension, 0, 0, is_inputs=False, source=f"the space {self.name}")
 
+    def extent(self) -> dict[str, int]:
+        """The numbers that memory and time grow with, by the names of `inspection.MOST`."""
+        return {"dimensions": self.dimension}
+
     def graph(self) -> Callable[[Any], Any] | None:
         """The same map of tensors as one graph of any batch size, for ONNX; None: there is none."""
         return None
@@ -79,7 +83,7 @@ def _as_json(value: Any) -> Any:
 
 
 def fingerprint(space: Space) -> str:
-    """Return the space's name and 16 digits of its description: what releases and teachers carry.
+    """The space's name and 16 digits of its description: what releases and teachers carry.
 
     Args:
         space: The space.

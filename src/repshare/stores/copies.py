@@ -47,7 +47,7 @@ def restore(backup: Path, path: Path, check: Callable[[SqliteDatabase], None], *
 
     def accept(temporary: Path) -> None:
         try:
-            with closing(SqliteDatabase(temporary)) as database:  # which upgrades it, if it is older
+            with closing(SqliteDatabase(temporary)) as database:
                 check(database)
         except StoreError as error:
             raise StoreError(str(error).replace(str(temporary), str(backup))) from error

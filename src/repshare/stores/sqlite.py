@@ -22,8 +22,7 @@ PRAGMA synchronous = FULL;
 PRAGMA wal_autocheckpoint = 4000;
 CREATE TABLE IF NOT EXISTS kept (key TEXT PRIMARY KEY, value BLOB NOT NULL);
 """
-FORMAT = 3  # PRAGMA user_version. 1: with a checksum in each row. 2: boards as `board.upgrade` describes them
-UPGRADE = "ALTER TABLE kept DROP COLUMN checksum"  # earlier versions refuse the file then
+FORMAT = 3  # PRAGMA user_version; 0 in a new file
 
 # A row that is replaced stays where it is, next to those that were first written with it: fewer pages change.
 INSTEAD = "ON CONFLICT (key) DO UPDATE SET value = excluded.value"
@@ -45,7 +44,7 @@ class SqliteDatabase(Database):
             self._readers = list[sqlite3.Connection]()  # as many as ever read at the same time
         except sqlite3.Error as error:
             raise StoreError(f"{path}: {error}") from error
-        self._upgrade()
+        self._check_format()
 
     def store(self, name: str) -> "SqliteStore":
         """Return the store of this name."""
@@ -63,19 +62,24 @@ class SqliteDatabase(Database):
                 connection.close()
                 free.put(connection)  # later users get SQLite's error that it is closed
 
-    def _upgrade(self) -> None:
+    def _check_format(self) -> None:
+        """Raise StoreError if the file is another version's. A new one gets this version's format."""
         with self.begin("DEFERRED", "read") as connection:
             (format,) = connection.execute("PRAGMA user_version").fetchone()
+            empty = connection.execute("SELECT 1 FROM kept LIMIT 1").fetchone() is None
         if format > FORMAT:
             raise StoreError(
                 f"{self.path} was written by a later version of repshare: it has format {format}, and this version "
-                f"reads formats up to {FORMAT}. Update repshare, or restore a backup that this version made"
+                f"reads format {FORMAT}. Update repshare, or restore a backup that this version made"
             )
-        if format < FORMAT:
-            with self.begin() as connection:  # another process may have done it meanwhile
-                if "checksum" in [row[1] for row in connection.execute("PRAGMA table_info(kept)")]:
-                    connection.execute(UPGRADE)
+        if format == 0 and empty:
+            with self.begin() as connection:
                 connection.execute(f"PRAGMA user_version = {FORMAT}")
+        elif format < FORMAT:
+            raise StoreError(
+                f"{self.path} was written by an earlier version of repshare: it has format {format}, which commit "
+                "15ddcbb is the last to upgrade. Open it there once, with repshare relay check"
+            )
 
     @contextmanager
     def begin(self, how: str = "IMMEDIATE", to: Purpose = "write") -> Iterator[sqlite3.Connection]:

@@ -7,14 +7,14 @@ import numpy as np
 from repshare.board import Board, Wants
 from repshare.relay.tasks import Tasks
 from repshare.sharing.parts import SHRINKAGES, as_release, make_part
-from repshare.sharing.task import make_common_task
+from repshare.sharing.task import make_space_task
 from repshare.sharing.wire import encode_release
 from repshare.stores import open_database
 from support.relays import invite, start_relay
 
 CLASSES, DIMENSION, SPACE = 10, 1152, "a space"
 NAMES = [f"client{number}" for number in range(8)]
-TASK = make_common_task(CLASSES, DIMENSION, SPACE)
+TASK = make_space_task(CLASSES, DIMENSION, SPACE)
 
 
 def make_body(client, round):

@@ -17,14 +17,14 @@ import trustme
 from repshare import Client, LeNet5
 from repshare.board.state import read_releases
 from repshare.exchange.relay import Membership, RelayExchange
-from repshare.party.state import State, take_part
-from repshare.relay.page.histories import read_histories
+from repshare.party.rounds import take_part
+from repshare.party.state import State
+from repshare.relay.page.activity import read_activity
 from repshare.relay.tasks import Tasks
 from repshare.sharing.representations import Release, Representations
 from repshare.sharing.task import Task
 from repshare.sharing.wire import decode_teacher, encode_release
 from repshare.stores import open_database
-from support.processes import eventually
 from support.relays import DIGITS, create_task, invite, start_relay
 
 NAMES = ("north-hospital", "south-hospital", "west-hospital", "east-hospital")
@@ -67,7 +67,6 @@ def relay(tmp_path_factory):
             told = {"round": ROUND, "test_accuracy": 0.8765, "model": f"network of {name}"}
             assert relay.ask("PUT", f"{path(name)}/report", tokens[name], json=told).status_code == 200
         relay.publish(NORTH, b"nonsense", tokens[NORTH])  # a refusal
-        eventually(lambda: relay.ask("GET", "/v1/tasks/digits/map", tokens["viewer"]).json()["rounds"], "a snapshot")
         yield relay
 
 
@@ -112,7 +111,7 @@ def test_who_has_the_database_has_all_releases_and_reports_by_name(relay):
     there = Tasks(database).get("digits")
     releases = there.board.store.read(lambda state: read_releases(state, NAMES))
     assert [encode_release(each) for each in releases] == [encode_release(share(name)) for name in NAMES]
-    assert read_histories(there.notes, [SOUTH])[SOUTH].said == {"model": f"network of {SOUTH}"}
+    assert read_activity(there.activity, [SOUTH])[1][SOUTH].report["model"] == f"network of {SOUTH}"
     database.close()
 
 
@@ -128,14 +127,11 @@ def test_a_client_is_nowhere_told_another_clients_name_round_or_samples(relay):
     assert telling(told, *SAMPLES.values(), ROUND, 0.8765) == set()
 
 
-def test_the_page_shows_a_client_its_own_row_and_how_many_there_are_but_no_map(relay):
-    seen = crawl(relay, relay.tokens[EVE])
-    assert seen["/v1/tasks/{task}/map"].status == 403
+def test_the_page_shows_a_client_its_own_row_and_how_many_there_are(relay):
     none, own = (relay.ask("GET", "/v1/tasks/digits/page", relay.tokens[who]).json() for who in (EVE, SOUTH))
-    assert (none["members"], none["clients"], none["curves"]["own"]) == ([], len(NAMES), {})
+    assert (none["members"], none["clients"]) == ([], len(NAMES))
     assert {each["client"] for each in none["refusals"]} <= {EVE}, "its own, of other tests too"
     assert [(row["name"], row["samples"][0]) for row in own["members"]] == [(SOUTH, SAMPLES[SOUTH])]
-    assert (list(own["curves"]["own"]), own["frames"]) == ([SOUTH], [])
     assert own["traffic"]["up"] == own["members"][0]["bytes_up"], "its own, not all clients'"
     assert not [name for name in NAMES if name != SOUTH and name in json.dumps(own)]
     assert "refusals" not in relay.ask("GET", "/v1/tasks/digits/status", relay.tokens[EVE]).json()
@@ -195,12 +191,8 @@ def test_the_order_of_observations_does_not_tell_whose_they_are(relay):
     assert hits < 0.25 * 20 * CLASSES * size, "by chance a sixteenth"
 
 
-def test_news_and_etags_tell_that_something_changed_and_no_more(relay):
-    token, query = relay.tokens[EVE], {"observations": 0, "seed": 1}
-    tag = relay.teacher(token, **query).headers["etag"]
-    assert relay.teacher(token, headers={"If-None-Match": tag}, **query).status_code == 304
-    assert set(relay.ask("GET", "/v1/tasks/digits/news", token, params={"wait": 0}).json()) == {"version"}
-    assert relay.teacher(relay.tokens[SOUTH], **query).headers["etag"] != tag  # one's own, and so nobody else's
+def test_news_tell_that_something_changed_and_no_more(relay):
+    assert set(relay.ask("GET", "/v1/tasks/digits/news", relay.tokens[EVE], params={"wait": 0}).json()) == {"version"}
 
 
 # What follows all the same: said in the document, so that nobody relies on the contrary
@@ -286,7 +278,7 @@ def test_two_questions_that_differ_by_a_name_tell_what_that_one_shared(by_name):
 
 
 @pytest.mark.parametrize("who", ["viewer", "admin"])
-def test_who_looks_sees_names_rounds_counts_reports_refusals_and_the_map_but_no_release(relay, who):
+def test_who_looks_sees_names_rounds_counts_reports_and_refusals_but_no_release(relay, who):
     seen = crawl(relay, relay.tokens[who])
     assert seen["/v1/tasks/{task}/teacher"].status == 403
     assert {"/v1/tasks/{task}/page", "/v1/tasks/{task}/status"} <= telling(seen, SOUTH)
@@ -295,9 +287,6 @@ def test_who_looks_sees_names_rounds_counts_reports_refusals_and_the_map_but_no_
     assert (row["round"], row["samples"][0], row["test_accuracy"]) == (ROUND, SAMPLES[SOUTH], 0.8765)
     assert row["model"] == f"network of {SOUTH}"
     assert NORTH in {refusal["client"] for refusal in page["refusals"]}
-    shown = relay.ask("GET", "/v1/tasks/digits/map", relay.tokens[who]).json()
-    assert SOUTH in shown["clients"]
-    assert {len(point) for point in shown["points"][-1][1] if point} == {2}  # of DIMENSION numbers
     numbers = {f"{value:.6g}" for name in NAMES for value in share(name).means.vectors.ravel()}
     assert telling({where: answer for where, answer in seen.items() if where.startswith("/v1")}, *numbers) == set()
 
@@ -307,9 +296,8 @@ def test_with_a_public_page_everyone_sees_what_a_viewer_sees_but_no_status_and_n
     with made as relay:
         relay.tokens = tokens
         publish(relay, share(SOUTH))
-        eventually(lambda: relay.ask("GET", "/v1/tasks/digits/map").json()["rounds"], "a snapshot")
         seen = crawl(relay)
-    assert telling(seen, SOUTH) == {"/v1/tasks/{task}/page", "/v1/tasks/{task}/map"}
+    assert telling(seen, SOUTH) == {"/v1/tasks/{task}/page"}
 
 
 # Outsiders

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from repshare.errors import WorkerFailed
 from repshare.files import write_atomically
-from repshare.party.twins import ALONE, SHORT
+from repshare.party.controls import ALONE, SHORT
 from repshare.randomness import numpy_stream
 from repshare.records import Journal, Line
 from repshare.relay.auth import Access, Grant
@@ -77,8 +77,8 @@ class Collaboration:
 
     def lines(self, name: str) -> dict[str, list[Line]]:
         """Return a party's rounds so far, by method, from the records that the clients keep."""
-        twins = self._read(f"{name}-RS/twins.jsonl")
-        lines = {title: [line for line in twins if line["twin"] == title] for title in (ALONE, SHORT)}
+        controls = self._read(f"{name}-RS/controls.jsonl")
+        lines = {title: [line for line in controls if line["control"] == title] for title in (ALONE, SHORT)}
         return lines | {method: self._read(f"{name}-{method}/records.jsonl") for method in self.tasks}
 
     def _act(self, name: str, is_over: Callable[[], bool]) -> Iterator[str]:

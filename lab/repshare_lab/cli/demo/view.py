@@ -7,7 +7,7 @@ import numpy as np
 from rich.table import Table
 
 from repshare.cli.terminal import make_table, traffic
-from repshare.party.twins import ALONE, SHORT
+from repshare.party.controls import ALONE, SHORT
 from repshare.records import Line
 from repshare_lab.cli.demo.collaboration import SAMPLES, Collaboration, network_of
 from repshare_lab.results.terminal import CURVE_WIDTH, curve

@@ -51,7 +51,7 @@ def _cell(
 
 def _keeps_features_short(method: Method) -> bool:
     """Whether clients train networks by a loss that can have a penalty on long features (λ_length)."""
-    return not method.in_space and method.adapt(Policy(lambda_length=1.0)).lambda_length > 0
+    return method.adapt(Policy(lambda_length=1.0)).lambda_length > 0
 
 
 def condense(_: Cell, lines: Sequence[Line]) -> list[Line]:

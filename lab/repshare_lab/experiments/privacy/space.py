@@ -34,10 +34,10 @@ PRIVATE: dict[str, Any] = {"adjacency": "add-remove", "seeded_noise": True}
 SHARED: dict[str, Any] = {**PRIVATE, "noise_shares": CLIENTS}
 KINDS: dict[str, dict[str, Any]] = {  # of private releases: what their titles end in, and their policies
     "": SHARED,
-    ", common part": {**SHARED, "common_only": True},
+    ", common part": {**SHARED, "sums_only": True},
     ", own noise": PRIVATE,
-    ", own noise, common part": {**PRIVATE, "common_only": True},
-    ", replaced, common part": {**SHARED, "adjacency": "replace", "common_only": True},
+    ", own noise, common part": {**PRIVATE, "sums_only": True},
+    ", replaced, common part": {**SHARED, "adjacency": "replace", "sums_only": True},
 }
 AT_ONE = (", own noise, common part", ", replaced, common part")  # kinds that are computed for ε = 1 only
 LEVELS = {  # rows without noise, and their dashes
@@ -62,15 +62,15 @@ TRAINED = tuple(f"FL, ε = {epsilon:g}" for epsilon in EPSILONS)
 def rows(amount: DataSize) -> list[Row]:
     """Return the rows of an amount of data."""
     space = ("patches", "filters=24", f"components={amount.components}", f"components_of={amount.of}")
-    once = {"loss": "discriminant", "space": space, "common_rounds": 2, "rounds": 2, "eval_every": 2}
+    once = {"loss": "discriminant", "space": space, "space_rounds": 2, "rounds": 2, "eval_every": 2}
     levels = [
         Row("CA", "CA", {"rounds": 1, "eval_every": 1}),
-        Row("CA, reduced space", "CA", {**once, "common_rounds": 1, "rounds": 1, "eval_every": 1}),
+        Row("CA, reduced space", "CA", {**once, "space_rounds": 1, "rounds": 1, "eval_every": 1}),
         Row("CS, no noise", "CS", once),
-        Row("CS, no noise, common part", "CS", once, {"common_only": True}),
+        Row("CS, no noise, common part", "CS", once, {"sums_only": True}),
     ]
     if amount.samples <= 6000:
-        levels.append(Row("CS, 10 rounds, no noise", "CS", {"rounds": 10, "common_rounds": 10, "eval_every": 10}))
+        levels.append(Row("CS, 10 rounds, no noise", "CS", {"rounds": 10, "space_rounds": 10, "eval_every": 10}))
     private = [
         Row(f"CS, ε = {epsilon:g}{ending}", "CS", once, {**policy, "epsilon": epsilon})
         for ending, policy in KINDS.items()

@@ -31,7 +31,7 @@ class Solved(NamedTuple):
 class ServedModel:
     """One client's samples in the space, and the classifier that the server has made for all clients."""
 
-    settles_at_once = True
+    enough = 2  # share, and collect what the server has made
 
     def __init__(self, vectors: Floats, labels: Integers, classes: int) -> None:
         self.vectors, self.labels = vectors, labels
@@ -64,7 +64,7 @@ class ServedModel:
 
     def leave_one_out(self) -> tuple[Hits, Hits]:
         """Raise ConfigError: what the server has made cannot be undone for a sample."""
-        raise ConfigError("this method needs held-out samples for keep_to_self: raise held_out")
+        raise ConfigError("this method needs held-out samples for prefer_own: raise held_out")
 
     def own_scores(self, linear: Linear) -> Floats:
         """A classifier's scores of this client's samples (n, C)."""
@@ -123,4 +123,4 @@ def adapt(policy: Policy) -> Policy:
     policy = policies.own_terms("methods of moments", policy)
     if policy.peers is not None:
         raise ConfigError("a classifier in closed form is made by all clients: leave peers out")
-    return replace(policy, held_out=0.0, releases=1)
+    return replace(policy, lambda_length=0.0, held_out=0.0, releases=1)

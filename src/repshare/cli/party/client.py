@@ -33,9 +33,9 @@ class WorkOptions:
     """File with the agreement of a common classifier, as `repshare relay tasks describe` prints it.
     A relay whose task states another one is refused. Peers and --dry-run need it, unless the party's file has it."""
     compare: bool = False
-    """Train two more models beside this one, with the same samples but no other client, and tell all accuracies.
-    Nothing of them leaves. One learns alone, one alone with short features (λ_length 10, or the policy's).
-    In a common space: one network alone, and the space alone."""
+    """Train controls beside, with the same samples but no other client, and tell all accuracies. Nothing of them
+    leaves. One is the same method alone; the other, if the party has a model, a network alone with short features
+    (λ_length 10, or the policy's)."""
     seed: int = 0
     """Seed of the starting weights and of all random choices."""
     eval_every: int = 1
@@ -58,7 +58,7 @@ class WorkOptions:
 
 
 def choose_folder(work: WorkOptions, task: str, name: str) -> Path:
-    """Return the folder of a client's state: by default below the current folder, whatever names a relay gives."""
+    """The folder of a client's state: by default below the current folder, whatever names a relay gives."""
     return work.state or Path(re.sub(r"[^\w.\-]+", "-", f"repshare-{task}-{name}"))
 
 
@@ -82,10 +82,10 @@ def make_client(
     import torch
 
     from repshare.client import Client
-    from repshare.methods import CA, CS, IL, RS
+    from repshare.methods import CS, RS
+    from repshare.party.controls import without_others
     from repshare.party.party import agree, load_party
     from repshare.party.state import read_secret
-    from repshare.party.twins import without_others
     from repshare.randomness import derive
     from repshare.space.agreement import check_usual, read_agreement
 
@@ -96,17 +96,17 @@ def make_client(
         party = replace(party, space=read_agreement(_read(work.agreement), module=party.backbone))
     space = party.space if task is None else agree(party, task)
     policy = _merge_policies(party, policy, 1 if task is None else task.minimum_count)
-    if policy.keep_to_self is None:
-        policy = replace(policy, keep_to_self=space is not None)
+    if policy.prefer_own is None:
+        policy = replace(policy, prefer_own=space is not None)
     if task is not None and task.group_members:
         policy = replace(policy, m_up=0)  # observations are one client's own, and no sum hides them
-    together, by_itself = (RS, IL) if space is None else (CS, CA)
+    together = RS if space is None else CS
     client = Client(
         party.model,
         party.data,
         name=name,
         policy=without_others(policy) if alone else policy,
-        method=by_itself if alone else together,
+        method=together.control if alone else together,
         space=space,
         classes=None if space is None or task is None else task.classes,
         test=party.test,
@@ -130,7 +130,7 @@ def _read(path: Path) -> str:
 
 
 def _merge_policies(party: "Party", given: Policy, least: int) -> Policy:
-    """Return the party's policy with what the command line sets otherwise than the default.
+    """The party's policy, with the options of the command line that differ from the default.
 
     Unless minimum_count says otherwise, no average of fewer than three samples leaves, whatever the task allows.
     """

@@ -215,8 +215,8 @@ def _secure(
 
 
 def _gather(relay: "RelayExchange", state: "State", secure: SecureSumOptions, console: Console) -> "SecureExchange":
-    """Return the connection to a group whose members the relay proposes."""
-    from repshare.party.grouping import count_company, count_shared
+    """The connection to a group whose members the relay proposes."""
+    from repshare.party.grouping import count_company
     from repshare.privacy.sums import check_shares
     from repshare.secure import GatheredExchange
 
@@ -231,7 +231,7 @@ def _gather(relay: "RelayExchange", state: "State", secure: SecureSumOptions, co
         relay,
         task_name=state.membership.task,
         folder=state.folder.path,
-        own=count_shared(state.client),
+        own=state.client.learner.shared_counts(),
         company=count_company(state.client),
         patience=secure.step_patience,
         tell=lambda told: say(console, told),

@@ -1,7 +1,7 @@
 """A party's rounds as lines on the terminal: the first, one for each round, and the outcome."""
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -12,30 +12,27 @@ from repshare.records import to_json
 if TYPE_CHECKING:
     from repshare.client import Record
     from repshare.measures import Measures
+    from repshare.party.controls import Controls
     from repshare.party.state import State
-    from repshare.party.twins import Twins
-    from repshare.space.learner import SpaceLearner
 
 
 def first_line(state: "State") -> str:
     """The first line: the client, its task, its model and the folder of its state."""
     client, membership, folder = state.client, state.membership, state.folder.path
-    learner, task = client.learner, membership.agreed
+    learner = client.learner
     resuming = f", resuming after round {client.round_number}" if client.round_number else ""
-    size, means = f"{task.classes} classes, d' = {task.dimension}", learner.describe().name
-    if learner.network is None:
-        size, means = f"{learner.classes} classes", f"{means} of {learner.dimension:,} dimensions"
+    size, means = f"{learner.classes} classes, d' = {learner.dimension:,}", learner.describe().name
     place = f"in {membership.task}" if client.method.serve is not None else "alone"
     return (
         f"{client.name} {place} ({size}) with {means} and {len(learner.samples):,} samples{resuming}; state in {folder}"
     )
 
 
-def round_line(record: "Record", space: "SpaceLearner | None") -> str:
-    """Return the line of a round."""
+def round_line(record: "Record", judged_on: str) -> str:
+    """The line of a round; `judged_on`: the samples that tell whether others help."""
     parts = [f"round {record.round:4}", f"loss {record.ce:6.3f}", f"train {record.train_accuracy:6.1%}"]
     if record.held_out is not None and record.held_out_alone is not None:
-        parts[1:] = [_compare(record.held_out_alone, record.held_out, record.others, space)]
+        parts[1:] = [_compare(record.held_out_alone, record.held_out, record.others, judged_on)]
     elif record.others is not None:
         parts.append(f"with {_name_others(record.others)}" if record.others else "no other client yet")
     if record.test_accuracy is not None:
@@ -48,8 +45,7 @@ def round_line(record: "Record", space: "SpaceLearner | None") -> str:
     return "   ".join([*parts, *filter(None, (record.trouble, record.doubt))])
 
 
-def _compare(alone: float, together: float, others: int | None, space: "SpaceLearner | None") -> str:
-    judged_on = "samples" if space is None else space.judged_on
+def _compare(alone: float, together: float, others: int | None, judged_on: str) -> str:
     return f"alone {alone:6.1%}, with {_name_others(others)} {together:6.1%} (own {judged_on})"
 
 
@@ -57,46 +53,36 @@ def _name_others(others: int | None) -> str:
     return "the others" if others is None else "1 other" if others == 1 else f"{others} others"
 
 
-def print_summary(state: "State", twins: "Twins | None", console: Console, *, as_json: bool) -> None:
-    """Print the outcome: from the records, and of a common classifier the one in hand; last, beside the twins."""
-    client, lines, in_hand, compared = state.client, state.records.read(), dict[str, Any](), ""
+def print_summary(state: "State", controls: "Controls | None", console: Console, *, as_json: bool) -> None:
+    """Print the outcome: from the records, and of what is in hand; last, beside the controls."""
+    client, lines = state.client, state.records.read()
     metrics = client.measure() if lines and client.test is not None else None
     up, down = (sum(line[way] for line in lines) for way in ("bytes_up", "bytes_down"))
     troubled = sum(line["trouble"] is not None for line in lines)
     name, rounds = client.name, client.round_number
-    if client.learner.space is not None and lines:
-        together, alone = client.learner.compare_held_out()
-        in_hand = {"held_out_alone": alone, "held_out": together, "others": state.others}
-        in_hand["classifier"] = str(state.classifier)
-        compared = (
-            ""
-            if alone is None or together is None
-            else f"{_compare(alone, together, state.others, client.learner.space)}; "
-        )
-    beside = {} if twins is None or not lines else twins.compare()
+    together, alone = client.learner.compare_held_out() if lines else (None, None)
+    beside = {} if controls is None or not lines else controls.compare()
     if as_json:
         summary = {"client": name, "rounds": rounds, "test_accuracy": None if metrics is None else metrics.accuracy}
         summary |= {"metrics": None if metrics is None else asdict(metrics), "bytes_up": up, "bytes_down": down}
-        summary |= {"troubled_rounds": troubled, **in_hand, **({"compared": beside} if beside else {})}
+        summary |= {"troubled_rounds": troubled, "held_out_alone": alone, "held_out": together, "others": state.others}
+        summary |= {"files": [str(path) for path in state.learned], **({"compared": beside} if beside else {})}
         print(to_json(summary), end="", flush=True)
         return
     tests = "" if metrics is None else f"test accuracy {metrics.accuracy:.2%} ({_in_words(metrics)}); "
     trouble = f"; trouble in {troubled} of them" if troubled else ""
     sent = f"sent {terminal.traffic(up)} and received {terminal.traffic(down)} in all"
     sent = sent if client.method.serve is not None else "nothing was sent"
+    compared = ""
+    if alone is not None and together is not None:
+        compared = f"{_compare(alone, together, state.others, client.learner.judged_on)}; "
     say(console, f"{name} after {rounds} rounds: {compared}{tests}{sent}{trouble}", "bold")
     if lines and lines[-1]["trouble"] and not lines[-1]["bytes_up"]:
         say(console, "the last release was not sent", "yellow")
-    if in_hand:
-        say(
-            console,
-            f"the classifier is in {state.classifier}: repshare predict, export and load_classifier use it",
-            "bold",
-        )
-    if lines and client.learner.network is not None:
-        say(console, f"the model is in {state.model}: repshare predict, export and safetensors use it", "bold")
-    if twins is not None and beside:
-        say(console, _compare_all(twins, beside), "bold")
+    for path in state.learned:
+        say(console, f"the {path.stem} is in {path}: repshare predict and export use it", "bold")
+    if controls is not None and beside:
+        say(console, _compare_all(controls, beside), "bold")
 
 
 def _in_words(metrics: "Measures") -> str:
@@ -104,11 +90,6 @@ def _in_words(metrics: "Measures") -> str:
     return f"balanced {metrics.balanced_accuracy:.2%}, {auroc}calibration error {metrics.calibration_error:.3f}"
 
 
-def _compare_all(twins: "Twins", beside: dict[str, float | None]) -> str:
-    from repshare.party.twins import NETWORK
-
-    told = {title: "not yet known" if value is None else f"{value:.1%}" for title, value in beside.items()}
-    if NETWORK in told:
-        network = twins.clients[NETWORK]
-        told[NETWORK] += f" (after {network.round_number * network.policy.epochs} epochs)"
-    return f"{', '.join(f'{title} {value}' for title, value in told.items())} ({twins.tested_on})"
+def _compare_all(controls: "Controls", beside: dict[str, float | None]) -> str:
+    told = [f"{title} {'not yet known' if value is None else f'{value:.1%}'}" for title, value in beside.items()]
+    return f"{', '.join(told)} ({controls.tested_on})"

@@ -4,7 +4,7 @@ import csv
 import io
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -15,85 +15,36 @@ from repshare.files import explain_errors, write_atomically
 if TYPE_CHECKING:
     from repshare.party.learned import Learned
 
-What = Literal["model", "classifier"]
-KINDS = (".pt", ".onnx", ".safetensors")
 
+def export(state: Path, /, to: Path, party: str) -> None:
+    """Write what a party has learned as ONNX: the computation from inputs to scores, with its weights.
 
-def export(
-    state: Path,
-    /,
-    to: Path,
-    party: str | None = None,
-) -> None:
-    """Write what a party has learned to a file that other programs read.
-
-    .pt and .safetensors hold the weights: the model's state_dict, or the common classifier's weights, centre and
-    offset in the common space. .onnx holds the computation, too, from inputs to scores, and needs --party: it is run
-    on some of the party's own samples, and refused if its outputs differ by more than rounding.
-
-    repshare export repshare-digits-alice --to model.pt
+    It is run on some of the party's own samples, and refused if its outputs differ by more than rounding. The weights
+    alone are in the state folder: model.safetensors (the model's state_dict), or classifier.safetensors.
 
     repshare export repshare-digits-alice --to model.onnx --party party.py:alice
 
     Args:
         state: The state folder of join or peer.
-        to: The file to write: .pt, .onnx or .safetensors.
+        to: The file to write: .onnx.
         party: The party's function, as for join.
     """
+    from repshare.party.exporting import classifier_as_onnx, model_as_onnx
     from repshare.party.learned import Learned
 
-    if to.suffix not in KINDS:
-        raise ConfigError(f"--to {to} says no format: its name must end in {', '.join(KINDS)}")
+    if to.suffix != ".onnx":
+        raise ConfigError(f"--to {to}: the name must end in .onnx; the weights alone are in {state}/*.safetensors")
     learned = Learned(state, party)
-    what: What = "model" if learned.has_model else "classifier"
-    if to.suffix == ".onnx":
-        body, told = _as_onnx(learned, what)
+    samples = learned.samples()
+    if learned.has_model:
+        body, told = model_as_onnx(learned.model, samples), "the model, from inputs to logits"
     else:
-        body, told = _as_weights(learned, what, to)
+        body = classifier_as_onnx(learned.classifier, samples)
+        told = "the space and the classifier, from inputs to scores"
     with explain_errors(f"{to} cannot be written"):
         write_atomically(to, body)
-    say(Console(), f"{to} ({len(body) / 1e6:.2f} MB): {told}")
-
-
-def _as_weights(learned: "Learned", what: What, to: Path) -> tuple[bytes, str]:
-    import safetensors.torch
-    import torch
-
-    if what == "model":
-        tensors = learned.weights if learned.party is None else learned.model.state_dict()
-        kind = str(learned.described.get("model", "the model"))
-        told = f"the state_dict of {kind}, {len(tensors)} tensors"
-        read = f"model.load_state_dict(torch.load({str(to)!r}, weights_only=True))"
-    else:
-        linear, space = learned.classifier.linear, learned.classifier.agreement.space
-        tensors = {name: torch.from_numpy(each) for name, each in linear._asdict().items()}
-        told = f"weights, centre and offset of the classifier in the space {space.name}"
-        told += f" of {space.dimension:,} dimensions, which is not in it"
-        read = f"torch.load({str(to)!r}, weights_only=True)"
-    if to.suffix == ".pt":
-        file = io.BytesIO()
-        torch.save({name: tensor.detach().clone() for name, tensor in tensors.items()}, file)
-        return file.getvalue(), f"{told}; {read}"
-    if what == "classifier":  # with the agreement in its header, from which the space is made
-        kept = learned.folder / "classifier.safetensors"
-        return kept.read_bytes(), "the classifier, and the description of its space; repshare.load_classifier reads it"
-    return safetensors.torch.save({name: tensor.contiguous() for name, tensor in tensors.items()}), told
-
-
-def _as_onnx(learned: "Learned", what: What) -> tuple[bytes, str]:
-    from repshare.party.exporting import classifier_as_onnx, model_as_onnx
-
-    if learned.party is None:
-        raise ConfigError("ONNX holds the computation: give --party file.py:function, which has the model and samples")
-    samples = learned.samples()
-    if what == "model":
-        body, made = model_as_onnx(learned.model, samples), "the model, from inputs to logits"
-    else:
-        body, made = (
-            classifier_as_onnx(learned.classifier, samples),
-            "the space and the classifier, from inputs to scores",
-        )
-    return body, f"{made}; run in onnxruntime on your own samples, with the same outcome"
+    outcome = "run in onnxruntime on your own samples, with the same outcome"
+    say(Console(), f"{to} ({len(body) / 1e6:.2f} MB): {told}; {outcome}")
 
 
 def predict(
@@ -155,12 +106,12 @@ def predict(
 
 
 def _as_text(value: Any) -> Any:
-    """Return a name that a spreadsheet would compute as a formula behind an apostrophe; all else as it is."""
+    """A name that a spreadsheet would compute as a formula behind an apostrophe; all else as it is."""
     return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@")) else value
 
 
 def _example(learned: "Learned") -> Any:
-    """Return a batch of one input, whose shape and type others must have."""
+    """A batch of one input, whose shape and type others must have."""
     import torch
 
     if learned.party is not None:

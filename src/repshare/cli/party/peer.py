@@ -130,7 +130,7 @@ def peer(
 
 
 def _agree(client: "Client", options: PeerOptions) -> "Task":
-    """Return the task that peers of this client have."""
+    """The task of this client's peers."""
     from repshare.sharing.task import usual_norm_bound
 
     bound = usual_norm_bound(client.learner.dimension)

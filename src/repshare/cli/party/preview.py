@@ -76,15 +76,13 @@ def _show_space(shown: Mapping[str, Any], console: Console) -> None:
 
 def list_warnings(client: "Client") -> list[str]:
     """Warnings before this is shared."""
-    from repshare.party.preview import single_samples
-
-    found = policy_warnings(client.policy, in_space=client.learner.network is None)
+    found = policy_warnings(client.policy)
     if client.exchange is not None and (shown := client.exposure()) is not None and not shown.allowed:
         found.append(f"warning: what leaves shows who is among your samples: {shown}")
     representation = client.learner.describe().representation
     if representation.shares_inputs:
         found.append(f"warning: what leaves are averages of your data ({representation})")
-    labels = single_samples(client)
+    labels = client.learner.single_samples()
     if labels and client.policy.epsilon is None:
         named = f"class {labels[0]}" if len(labels) == 1 else f"classes {', '.join(map(str, labels))}"
         alone = "an average of one sample leaves, which is that sample's features"
@@ -111,8 +109,8 @@ def _tell_exposure(client: "Client", shown: "Exposure | None") -> str:
     return f"What it shows, {'allowed' if shown.allowed else accepted}: {shown}."
 
 
-def policy_warnings(policy: Policy, *, in_space: bool = False) -> list[str]:
-    """Warnings about the privacy of this policy, in a common space or not."""
+def policy_warnings(policy: Policy) -> list[str]:
+    """Warnings about the privacy of this policy."""
     found = []
     if policy.n_avg == 1 and policy.m_up and policy.minimum_count in (None, 1) and policy.epsilon is None:
         found.append(
@@ -121,10 +119,9 @@ def policy_warnings(policy: Policy, *, in_space: bool = False) -> list[str]:
         )
     if policy.epsilon is not None:
         promise = f"(ε = {policy.epsilon:g}, δ = {policy.delta:g})-differentially private"
-        if in_space:
-            found.append(f"all that leaves is {promise}: nobody's samples made the space")
-        else:
-            found.append(f"releases are {promise}, given the model: release-only mode; training itself is not private")
+        found.append(
+            f"releases are {promise}, given the space or the model: release-only mode; training itself is not private"
+        )
     if policy.epsilon is not None and policy.seeded_noise:
         found.append("warning: the noise is drawn from the seed: it gives no privacy")
     return found

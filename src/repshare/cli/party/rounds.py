@@ -36,7 +36,7 @@ def run_rounds(
     Without an exchange, the client learns alone.
     """
     from repshare.exchange.relay import RelayExchange
-    from repshare.party.twins import Twins
+    from repshare.party.controls import Controls
     from repshare.records import to_json
 
     client = state.client
@@ -45,13 +45,13 @@ def run_rounds(
             if exchange is not None:
                 exchange.withdraw()
             state.clear()
-        twins = Twins(state.folder.path, client) if work.compare else None
+        controls = Controls(state.folder.path, client) if work.compare else None
         state.restore()
         say(console, first_line(state))
         _warn(client, console)
-        if twins is not None:
-            twins.restore()
-            twins.catch_up(eval_every=work.eval_every, last=work.rounds)
+        if controls is not None:
+            controls.restore()
+            controls.catch_up(eval_every=work.eval_every, last=work.rounds)
         before = None
         for record in until_interrupted(_rounds(state, exchange, group, work, console)):
             if record is None:
@@ -59,17 +59,17 @@ def run_rounds(
             if work.json:
                 print(to_json(asdict(record)), end="", flush=True)
             else:
-                say(console, round_line(record, client.learner.space), "yellow" if record.trouble else "")
+                say(console, round_line(record, client.learner.judged_on), "yellow" if record.trouble else "")
             if before is not None and before.trouble and not record.trouble:
                 say(console, reconnected)
             before = record
             if work.report and isinstance(exchange, RelayExchange) and not isinstance(client.trouble, ExchangeError):
                 _report(exchange, client, record, console)
-            if twins is not None:
-                twins.catch_up(eval_every=work.eval_every, last=work.rounds)
+            if controls is not None:
+                controls.catch_up(eval_every=work.eval_every, last=work.rounds)
             if record.round != work.rounds:
                 pause(work.pace - record.seconds)
-        print_summary(state, twins, console, as_json=work.json)
+        print_summary(state, controls, console, as_json=work.json)
 
 
 def _rounds(
@@ -79,24 +79,20 @@ def _rounds(
     work: WorkOptions,
     console: Console,
 ) -> "Generator[OwnRecord | None]":
-    from repshare.party.grouping import take_part_masked
-    from repshare.party.space import take_part_in_group, take_part_in_space
-    from repshare.party.state import take_part
+    from repshare.party.rounds import take_part, take_part_in_group, take_part_until_settled
 
     def settled() -> None:
-        say(console, "settled: waits until somebody joins, leaves or changes; Ctrl-C ends, and keeps the classifier")
+        say(console, "settled: waits until somebody joins, leaves or changes; Ctrl-C ends, and keeps what was learned")
 
     def tell(told: str) -> None:
         say(console, told, "yellow")
 
-    in_space = state.client.learner.network is None
-    if in_space and group is not None:
-        return take_part_in_group(state, group, work.rounds, eval_every=work.eval_every, settled=settled, tell=tell)
-    if in_space and exchange is not None:
-        return take_part_in_space(state, exchange, work.rounds, eval_every=work.eval_every, settled=settled)
+    enough = state.client.learner.enough
     if group is not None:
-        return take_part_masked(state, group, work.rounds, eval_every=work.eval_every, tell=tell)
-    return take_part(state, work.rounds or (1 if in_space else None), eval_every=work.eval_every)
+        return take_part_in_group(state, group, work.rounds, eval_every=work.eval_every, settled=settled, tell=tell)
+    if enough is not None and exchange is not None:
+        return take_part_until_settled(state, exchange, work.rounds, eval_every=work.eval_every, settled=settled)
+    return take_part(state, work.rounds or enough, eval_every=work.eval_every)
 
 
 def _warn(client: "Client", console: Console) -> None:

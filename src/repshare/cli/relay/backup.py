@@ -46,7 +46,7 @@ def restore(file: Path, /, storage: DatabaseOptions, replace: bool = False) -> N
 
     repshare relay restore monday.db --db /var/lib/repshare/relay.db --replace    (stop the relay first)
 
-    Tokens that were revoked after the backup are valid again. An older version's backup is upgraded.
+    Tokens that were revoked after the backup are valid again.
 
     Args:
         file: The backup. It stays as it is.

@@ -46,7 +46,7 @@ def invite(
         name: Name of the client, viewer or admin.
         task: The task. Viewers and admins without one see all tasks.
         role: client: publishes and learns. viewer: sees the state of tasks.
-            admin: creates and deletes tasks, invites and withdraws, too; made on the relay's machine only.
+            admin: invites and withdraws, too; made on the relay's machine only.
         renew: End the token that this name has, and make a new one.
         days: Number of days after which the token ends. Default: never.
         out: Write the token to this file, which only you can read, instead of printing it.
@@ -144,10 +144,10 @@ def withdraw(name: str, /, storage: DatabaseOptions, remote: RemoteOptions, task
 
 
 def _withdraw(relay: Stored, name: str, task: str) -> None:
-    from repshare.relay.background import forget
+    from repshare.relay.page import activity
 
     opened = relay.get_task(task)
     opened.board.withdraw(name)
-    forget(opened, [name])
+    activity.forget(opened.activity, [name])
     relay.audit.note_operator("withdraw", task=task, client=name)
     print(f"the release of {name} is withdrawn", file=sys.stderr)

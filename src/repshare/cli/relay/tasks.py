@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from repshare.cli.parsing import Json, print_json
 from repshare.cli.relay.database import DatabaseOptions, Stored
-from repshare.config import CommonLoss
+from repshare.config import SpaceLoss
 from repshare.errors import ConfigError
 from repshare.fields import check_least
 from repshare.relay.tasks import make_task
@@ -18,7 +18,7 @@ from repshare.sharing.task import describe_fields
 
 def _options() -> Iterator[tuple[str, Any, Any]]:
     """Yield an option for each field of a task that does not come from a client's space."""
-    for name, kind, default, help, _ in describe_fields():
+    for name, kind, default, help in describe_fields():
         if default is ...:
             kind, default, help = kind | None, None, f"{help} A new task needs it."
         if name not in ("space", "format", "description"):
@@ -44,7 +44,7 @@ class AgreementOptions:
     space: tuple[str, ...] = ()
     """The space: patches (images), fourier (tables), or a module as file.py:function, of which the task states a hash.
     Default: by the shape."""
-    loss: CommonLoss | None = None
+    loss: SpaceLoss | None = None
     """Loss of the common classifier. discriminant is the one that takes --epsilon: clients share sums of classes.
     Default: squared, or what --samples-expected chooses."""
     shrinkage: float | None = None

@@ -1,1 +1,1 @@
-"""The live page: what it shows, and how that is recorded."""
+"""The live page: what it shows, and the activity of clients that is stored for it."""

@@ -3,8 +3,8 @@
 import asyncio
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from statistics import median_low
 from typing import Any, TypeVar, cast
 
@@ -12,27 +12,20 @@ import anyio.to_thread
 
 from repshare.board import Board
 from repshare.board.board import BoardStatus
-from repshare.board.state import BoardMember
-from repshare.relay.page.common import MOST_CLASSES, describe_common, read_parts, read_total
-from repshare.relay.page.histories import CURVES, FIELDS, History, make_curves, read_histories
-from repshare.relay.page.presence import Presence, read_presence, read_traffic
-from repshare.relay.page.snapshots import (
-    CLASSES,
-    COUNTED,
-    Floats,
-    draw_map,
-    places,
-    read_frames,
-    read_index,
-    usual_round,
-)
+from repshare.board.state import BoardMember, BoardState, read_releases
+from repshare.errors import Damaged
+from repshare.relay.page.activity import ClientActivity, read_activity
 from repshare.sharing.task import Task
-from repshare.stores import Store
+from repshare.stores import Store, Transaction
 
-SHOWN = 100  # members in the table
-FAR = 10  # times what is usual: a client that says more counts as so much
+SHOWN = 100  # clients in the table
+MOST_CLASSES = 100  # whose samples are counted one by one
+LONGEST_NAME = 200  # characters of a class's name
 REFUSALS = 50
 SHARE = 40  # a document that cost a second of the processor is served for this many seconds
+AT_ONCE_BYTES = 4_000_000  # of releases that are read in one transaction, so that no request waits long for the store
+FIGURES = ("test_accuracy", "train_accuracy", "held_out", "held_out_alone", "gap", "in_use", "model", "privacy")
+
 Made = TypeVar("Made")
 
 
@@ -69,46 +62,44 @@ def _timed(make: Callable[[], Made]) -> tuple[Made, float]:
 def make_view(
     name: str,
     board: Board,
-    notes: Store,
+    store: Store,
     refusals: Iterable[Mapping[str, Any]],
     away_seconds: float,
     own: str | None = None,
 ) -> bytes:
-    """Return the document; for the client `own`, with nothing about other clients but their number."""
+    """Return the document; for the client `own`, with nothing about other clients but their number.
+
+    `store`: of the clients' activity.
+    """
     status = board.status(SHOWN) if own is None else _show_only(board, own)
-    members = status.shown
-    if own is None and status.clients > len(members):
-        members = board.first_members(COUNTED)
-    names = [member.name for member in members]
-    histories, presences = read_histories(notes, names), read_presence(notes, names)
-    outliers, now, task = set(status.outliers()), time.time(), board.task
-    common, samples = describe_common(task), _count_samples(board, status.shown)
-    shown = [
-        _member(
-            member, histories.get(member.name), presences.get(member.name), now, away_seconds, common=common is not None
-        )
-        | {"outlier": member.name in outliers, "samples": samples.get(member.name, [])}
+    task, now, outliers = board.task, time.time(), set(status.outliers())
+    traffic, activities = read_activity(store, [member.name for member in status.shown])
+    samples = _count_samples(board, status.shown)
+    members = [
+        {
+            **_describe_member(member, activities[member.name], now, away_seconds),
+            "outlier": member.name in outliers,
+            "samples": samples.get(member.name, []),
+            "samples_total": _count_all(task, member),
+        }
         for member in status.shown
     ]
-    index = notes.read(read_index)
+    if own is not None:
+        up, down = (sum(each[way] for each in members) for way in ("bytes_up", "bytes_down"))
+    else:
+        up, down = traffic.up, traffic.down
     document = {
         "name": name,
         "own": own,
-        "task": {field: value for field, value in asdict(task).items() if field != "description"},  # which may be long
-        "classes": task.classes,
-        "common": common,
-        "total": common and read_total(board.store, task),
+        **{field: getattr(task, field) for field in ("classes", "dimension", "aggregation", "space")},
+        "class_names": read_class_names(task),
+        "total": None if task.space is None else _read_total(board),
         "now": now,
         "version": status.version,
         "clients": status.clients,
-        "counted": len(members),
-        "online": sum(_online(presences.get(each.name), each, now, away_seconds) for each in members),
-        "round": usual_round(members),
-        "members": shown,
-        "curves": make_curves(histories),
-        "frames": index.rounds[-1:] if own is None else [],  # of the map, which shows all clients
-        "map": index.changes,
-        "traffic": _traffic(read_traffic(notes) if own is None else None, members, histories, presences),
+        "round": median_low(member.round for member in status.shown) if status.shown else 0,  # no minority decides it
+        "members": members,
+        "traffic": {"up": up, "down": down},
         "refusals": [each for each in refusals if own in (None, each["client"])][-REFUSALS:][::-1],
     }
     return json.dumps(document, separators=(",", ":")).encode()
@@ -120,84 +111,65 @@ def _show_only(board: Board, client: str) -> BoardStatus:
     return status._replace(shown=[] if member is None else [member], strangeness=[None] if member else [])
 
 
-def make_map(task: Task, notes: Store, before: Floats | None) -> tuple[bytes, Floats | None]:
-    """Return the document of the map, and its plane; `before` is that of the last map."""
-    index, frames = read_frames(notes, task)
-    drawn, plane = draw_map(index, frames, before, by_total=task.space is not None)
-    more = {"changes": index.changes, "room": places(task), "classes": min(task.classes, CLASSES)}
-    return json.dumps(drawn | more, separators=(",", ":")).encode(), plane
-
-
-def _member(
-    member: BoardMember,
-    history: History | None,
-    presence: Presence | None,
-    now: float,
-    away_seconds: float,
-    *,
-    common: bool,
-) -> dict[str, Any]:
-    last = history.points[-1].tolist() if history is not None and len(history.points) else []
-    told = {
-        field: float(f"{value:.4g}")
-        for field, value in zip(FIELDS, last[1:], strict=False)
-        if value == value and field in CURVES
-    }
-    said = history.said if history is not None else {}
+def _describe_member(member: BoardMember, activity: ClientActivity, now: float, away_seconds: float) -> dict[str, Any]:
+    seen, report = activity
+    last = seen.last if seen else member.published
     return {
         "name": member.name,
         "round": member.round,
-        "seen": presence.last if presence else member.published,
-        "online": _online(presence, member, now, away_seconds),
-        "samples_total": max(member.samples.values(), default=0) if common else sum(member.samples.values()),
-        "bytes_up": presence.up if presence else member.bytes,
-        "bytes_down": presence.down if presence else 0,
-        "model": said.get("model"),
-        "privacy": said.get("privacy"),
-        "in_use": said.get("in_use"),
-        **told,
+        "seen": last,
+        "online": abs(now - last) <= away_seconds,  # a date in the future is stale, too: the clock was set back
+        "bytes_up": seen.up if seen else member.bytes,
+        "bytes_down": seen.down if seen else 0,
+        **{figure: report[figure] for figure in FIGURES if figure in report},
     }
 
 
-def _count_samples(board: Board, members: list[BoardMember]) -> dict[str, list[int]]:
-    """Return how many samples of each class each member has. Every row of a part counts all of its samples."""
-    if board.task.space is not None:
-        return read_parts(board.store, board.task, members)
-    classes = range(board.task.classes if board.task.classes <= MOST_CLASSES else 0)
-    return {member.name: [member.samples.get(label, 0) for label in classes] for member in members}
+def read_class_names(task: Task) -> list[str]:
+    """Return the names of the classes by the task's description, which is an admin's text; none if it has none."""
+    with suppress(ValueError, RecursionError):
+        described = json.loads(task.description or "{}")
+        names = described.get("class_names") if isinstance(described, dict) else None
+        if isinstance(names, list) and len(names) == task.classes and all(isinstance(each, str) for each in names):
+            return [name[:LONGEST_NAME] for name in names]
+    return []
 
 
-def _online(presence: Presence | None, member: BoardMember, now: float, away_seconds: float) -> bool:
-    """Return whether a client is online. A date far ahead is as wrong as an old one: the clock was set back since."""
-    if presence is None:
-        return abs(now - member.published) <= away_seconds
-    return abs(now - presence.last) <= presence.away_after(away_seconds)
+def _count_all(task: Task, member: BoardMember) -> int:
+    """Return a client's number of samples. In a space, every row counts all of them."""
+    counts = member.samples.values()
+    return sum(counts) if task.space is None else max(counts, default=0)
 
 
-def _traffic(
-    total: tuple[int, int] | None,
-    members: list[BoardMember],
-    histories: Mapping[str, History],
-    presences: Mapping[str, Presence],
-) -> dict[str, Any]:
-    """Return bytes so far; and for clients that reported their models' size, what FedAvg would have cost.
+def _count_samples(board: Board, members: Sequence[BoardMember]) -> dict[str, list[int]]:
+    """Return the number of samples of each class that each client has; of none, where there are many classes."""
+    task = board.task
+    if task.classes > MOST_CLASSES:
+        return {}
+    if task.space is None:
+        return {each.name: [each.samples.get(label, 0) for label in range(task.classes)] for each in members}
+    found, names, size = dict[str, list[int]](), list[str](), 0
 
-    `total`: bytes up and down in all. Default: those of the members.
-    """
-    there = [presences[member.name] for member in members if member.name in presences]
-    up, down = total or (sum(each.up for each in there), sum(each.down for each in there))
-    sizes = {client: int(history.said.get("model_bytes", 0)) for client, history in histories.items()}
-    sized = [
-        (member, sizes[member.name], presences[member.name])
-        for member in members
-        if sizes.get(member.name) and member.name in presences
-    ]
-    costs = [2 * size * member.round for member, size, _ in sized]  # the model up and down each round
-    most = FAR * median_low(costs) if costs else 0
-    return {
-        "up": up,
-        "down": down,
-        "sized": len(sized),
-        "sized_bytes": sum(presence.up + presence.down for _, _, presence in sized),
-        "fedavg_bytes": sum(min(cost, most) for cost in costs),
-    }
+    def work(state: Transaction) -> None:
+        for name in names:
+            with suppress(Damaged):  # which its owner is told of, and `relay check` names
+                for release in read_releases(state, [name]):  # none, if it has left meanwhile
+                    found[name] = task.layout.count_classes(release.means, task.classes, task.dimension)
+
+    for number, member in enumerate(members, start=1):
+        names.append(member.name)
+        size += member.bytes
+        if size > AT_ONCE_BYTES or number == len(members):
+            board.store.read(work)
+            names, size = [], 0
+    return found
+
+
+def _read_total(board: Board) -> dict[str, Any]:
+    """Return the number of samples in the total, and of each class where there are not too many."""
+    task = board.task
+    totals = board.store.read(lambda state: BoardState(task, state).totals)
+    means = totals.means(range(task.rows)) if totals.clients.all() else None
+    counts = task.layout.count_classes(means, task.classes, task.dimension) if means else []
+    samples = int(totals.samples[0]) if task.layout.counts_samples else sum(counts)
+    return {"samples": samples, "classes": counts if task.classes <= MOST_CLASSES else []}

@@ -9,8 +9,8 @@ from starlette.responses import Response
 from repshare.board import Wants
 from repshare.errors import Refused
 from repshare.relay.auth import Grant, is_client_name
-from repshare.relay.background import forget
-from repshare.relay.limits import Load, teacher_load
+from repshare.relay.limits import size_of_rows, size_of_teacher
+from repshare.relay.page import activity
 from repshare.relay.problems import Problem
 from repshare.relay.routes.schemas import NewsQuery, TeacherQuery, parse_query
 from repshare.relay.service import LARGE_BYTES, Service
@@ -28,15 +28,15 @@ async def publish(service: Service, request: Request) -> Response:
     if task.group_members:
         raise Problem("refused", f"the task {name} is for a masked group: no client's release is taken by itself")
     async with service.receive(request, opened, task.longest_release) as body:
-        load = Load.of_rows(task, len(body) // task.shortest_row)
-        service.charge(request, load)
+        size = size_of_rows(task, len(body) // task.shortest_row)
+        service.charge(request, size)
         board = opened.board
-        version = await service.write(board.store, partial(board.accept_in, client=client, body=body), load.bytes)
+        version = await service.write(board.store, partial(board.accept_in, client=client, body=body), size)
     if service.audited:
         digest = hashlib.sha256(body).hexdigest()
         service.accepted(request, "publish", task=name, client=client, sha256=digest, bytes=len(body))
     service.metrics.bytes_in.inc(len(body))
-    service.presence.note(name, client, up=len(body), published=True)
+    service.activity.note(name, client, up=len(body))
     service.versions.notify(name)
     return _version(version)
 
@@ -51,7 +51,7 @@ async def withdraw(service: Service, request: Request) -> Response:
     if grant.role == "client":
         service.check_client(grant, client)
     version = await service.run_alone(opened.board.withdraw, client)
-    await service.run(forget, opened, [client])
+    await service.run(activity.forget, opened.activity, [client])
     service.accepted(request, "withdraw", task=name, client=client)
     service.versions.notify(name)
     return _version(version)
@@ -61,26 +61,20 @@ async def teacher(service: Service, request: Request) -> Response:
     """Fetch a teacher.
 
     Safetensors bytes, as `repshare.sharing.wire.decode_teacher` reads them: other clients' class means, and
-    observations drawn with the seed. The answer to the same question changes only with the board's version: send its
-    ETag as If-None-Match.
+    observations drawn with the seed. The answer to the same question changes only with the task's version.
     """
     grant, opened = await service.enter_task(request, "client")
     name = opened.entry.name
     client, wants = _question(service, request, grant, opened)
-    if known := request.headers.get("if-none-match"):
-        tag = _tag(opened, await service.run(opened.board.version), client, wants)
-        if tag in known:
-            service.presence.note(name, client)
-            return Response(status_code=304, headers={"ETag": tag})
     task = opened.entry.task
-    load = Load.of_rows(task, task.rows * (1 + wants.observations))  # the most that it can be
-    if wants.peers is not None or load.bytes >= LARGE_BYTES:  # more is known by one more read
-        load = await service.run(teacher_load, opened.board, wants)
-    service.reserve(request, load)
-    version, body = await service.teach(opened.board, client, wants, load.bytes)
+    size = size_of_rows(task, task.rows * (1 + wants.observations))  # the most that it can be
+    if wants.peers is not None or size >= LARGE_BYTES:  # more is known by one more read
+        size = await service.run(size_of_teacher, opened.board, wants)
+    service.reserve(request, size)
+    body = await service.teach(opened.board, client, wants, size)
     service.metrics.bytes_out.inc(len(body))
-    service.presence.note(name, client, down=len(body))
-    return Response(body, media_type="application/octet-stream", headers={"ETag": _tag(opened, version, client, wants)})
+    service.activity.note(name, client, down=len(body))
+    return Response(body, media_type="application/octet-stream")
 
 
 async def news(service: Service, request: Request) -> Response:
@@ -93,7 +87,7 @@ async def news(service: Service, request: Request) -> Response:
     grant, opened = await service.enter_task(request, "client", "viewer", "admin", public=public)
     name, asked = opened.entry.name, parse_query(NewsQuery, request)
     if asked.client or (grant.role == "client" and not service.options.insecure):
-        service.presence.note(name, _caller(service, asked.client, grant))
+        service.activity.note(name, _caller(service, asked.client, grant))
     with service.waiting(request):
         return _version(await service.versions.wait(name, asked.since, asked.wait, lambda: service.version(name)))
 
@@ -117,11 +111,6 @@ def _question(service: Service, request: Request, grant: Grant, opened: OpenTask
         except Refused as error:
             raise Problem("forbidden", str(error)) from error
     return client, Wants(asked.observations, asked.seed, asked.peers or None, asked.precision)
-
-
-def _tag(opened: OpenTask, version: int, client: str, wants: Wants) -> str:
-    asked = repr((opened.entry.identity, version, client, wants)).encode("utf-8", "surrogatepass")
-    return f'"{hashlib.blake2b(asked, digest_size=16).hexdigest()}"'
 
 
 def _version(version: int) -> Response:

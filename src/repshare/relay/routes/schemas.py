@@ -1,182 +1,55 @@
-"""The shapes of the API's JSON, and the checks of values in requests."""
+"""What requests may hold: queries, and bodies of JSON. /openapi.json describes them by these models."""
 
 import json
 from contextlib import suppress
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from starlette.requests import Request
 
 from repshare.config import Precision
 from repshare.relay.auth import CLIENT_PATTERN, MOST_DAYS, Role
 from repshare.relay.problems import Problem
-from repshare.relay.tasks import LONGEST_AGE_SECONDS, MOST_CLASSES, MOST_NUMBERS
 from repshare.secure import MOST_MEMBERS, STEPS
-from repshare.sharing.task import MOST_DESCRIPTION, describe_fields
 
 MOST_PEERS = 200  # that one question names
 USUALLY_SHOWN, MOST_SHOWN = 100, 1000
 JSON = "application/json"
 MOST_NUMBER = 2**53  # of a meeting
-DIGITS = {"classes": 10, "dimension": 84}
 Model = TypeVar("Model", bound=BaseModel)
 LARGEST = 1e9  # of a number that a client tells
 
 
-def _example(**values: float) -> dict[str, Any]:
-    return {"examples": [values]}
+class Body(BaseModel):
+    """A body of JSON. Values must have the right type: no number is read from text."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
 
 
-LIMITS: dict[str, dict[str, Any]] = {  # of this relay, beside the bounds that a task's fields have anywhere
-    "classes": {"le": MOST_CLASSES},
-    "dimension": {"le": MOST_NUMBERS},
-    "minimum_count": {"lt": 2**31},
-    "max_age": {"le": LONGEST_AGE_SECONDS},
-    "space": {"max_length": 200},
-    "description": {"max_length": MOST_DESCRIPTION},
-    "named_peers": {"le": MOST_PEERS},
-    "group_members": {"le": MOST_MEMBERS},
-    "class_members": {"le": MOST_MEMBERS},
-}
-_FIELDS: Any = {
-    each.name: (each.kind, Field(each.default, description=each.help, **each.bounds, **LIMITS.get(each.name, {})))
-    for each in describe_fields()
-}
-
-
-class TaskFields(create_model("TaskFields", **_FIELDS)):  # type: ignore[misc]
-    """A task: what its clients agree on. See `repshare.Task`."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, json_schema_extra=_example(**DIGITS))
-
-
-class NamedTask(TaskFields):
-    """A task with its name."""
-
-    name: str
-
-
-class TaskList(BaseModel):
-    """All tasks of a relay."""
-
-    tasks: list[NamedTask]
-
-
-class TaskVersion(BaseModel):
-    """A number that grows with every change to a task's board."""
-
-    model_config = ConfigDict(json_schema_extra=_example(version=7))
-    version: int
-
-
-class MeetingNumber(BaseModel):
-    """The number of a group's meeting that can still be joined, and whether a member has begun it."""
-
-    number: int
-    begun: bool
-
-
-class CalledMembers(BaseModel):
-    """Whom a member of a masked group meets next."""
-
-    members: dict[str, str] = Field(description="names and public keys; none while more are waited for")
-    ready: list[str] = Field(description="those who wait")
-    newcomers: list[str] = Field(description="those of `members` who are not behind the total before")
-    base: str = Field(description="the total whose changes are added up; empty: a new one is made")
-
-
-class GroupStatus(BaseModel):
-    """The clients of a masked group: who is invited, who waits for a meeting, and all keys."""
-
-    invited: list[str]
-    ready: list[str]
-    keys: dict[str, str]
-
-
-_OPTIONAL: Any = {name: (field.annotation | None, None) for name, field in TaskFields.model_fields.items()}
-Me = create_model(
-    "Me",
-    __doc__="Who a token is, and its task's fields if it has a task.",
-    role=(str, ...),
-    client=(str | None, ...),
-    task=(str | None, ...),
-    **_OPTIONAL,
-)
-
-
-class ClientStatus(BaseModel):
-    """A client that has published."""
-
-    name: str
-    round: int
-    published: float = Field(description="seconds since 1970")
-    bytes: int
-    samples: dict[str, int] = Field(description="by class, behind its means")
-    strangeness: float | None = Field(
-        description="how many times farther from the others' means than is usual; in a common space, how many times "
-        "more often wrong about its own samples"
-    )
-    outlier: bool
-
-
-class RefusalStatus(BaseModel):
-    """A request that was refused."""
-
-    time: float = Field(description="seconds since 1970")
-    client: str
-    kind: str
-    reason: str
-
-
-class TaskStatus(BaseModel):
-    """The state of a task."""
-
-    name: str
-    task: TaskFields
-    version: int
-    clients: int
-    shown: list[ClientStatus] = Field(description="to a client: only itself")
-    refusals: list[RefusalStatus] | None = Field(
-        None, description="the last ones at this relay; for viewers and admins"
-    )
-
-
-class Privacy(BaseModel):
+class Privacy(Body):
     """The privacy budget that a client reports as spent."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
     epsilon: float = Field(ge=0, le=LARGEST)
     delta: float | None = Field(None, ge=0, le=1)
     mode: str | None = Field(None, max_length=40)
 
 
-class RoundReport(BaseModel):
-    """A client's report of a round, as far as it chooses. Nothing about single samples."""
+Share = Annotated[float, Field(ge=0, le=1)]
 
-    model_config = ConfigDict(
-        extra="forbid", strict=True, allow_inf_nan=False, json_schema_extra=_example(round=7, test_accuracy=0.91)
-    )
+
+class RoundReport(Body):
+    """A client's report of a round, as far as it chooses. What is not named here is not stored."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"round": 7, "test_accuracy": 0.91}]})
 
     round: int = Field(ge=1, le=2**24)
-    train_accuracy: float | None = Field(None, ge=0, le=1)
-    test_accuracy: float | None = Field(None, ge=0, le=1)
-    ce: float | None = Field(None, ge=-LARGEST, le=LARGEST, description="cross-entropy")
-    kd: float | None = Field(None, ge=-LARGEST, le=LARGEST, description="feature distillation loss")
-    disc: float | None = Field(None, ge=-LARGEST, le=LARGEST, description="discriminator loss")
-    bound: float | None = Field(None, ge=-LARGEST, le=LARGEST, description="on the mutual information, in nats")
-    held_out: float | None = Field(
-        None, ge=0, le=1, description="accuracy of the common classifier on the client's own held-out samples"
-    )
-    held_out_alone: float | None = Field(
-        None, ge=0, le=1, description="accuracy on them of a classifier of the client's own samples alone"
-    )
+    train_accuracy: Share | None = None
+    test_accuracy: Share | None = None
+    held_out: Share | None = Field(None, description="of the common classifier on the client's held-out samples")
+    held_out_alone: Share | None = Field(None, description="there, of a classifier of the client's own samples")
     in_use: Literal["together", "alone"] | None = Field(None, description="whose classifier the client uses")
     gap: float | None = Field(None, ge=0, le=LARGEST, description="duality gap of the client's samples, a sample")
-    bytes_up: int | None = Field(None, ge=0, le=2**53, description="in this round")
-    bytes_down: int | None = Field(None, ge=0, le=2**53, description="in this round")
-    model_bytes: int | None = Field(None, ge=0, le=2**53, description="the model's size, which FedAvg would send")
-    privacy: Privacy | None = Field(None)
+    privacy: Privacy | None = None
     model: str | None = Field(None, max_length=100, description="what it is, in some words")
 
 
@@ -184,58 +57,15 @@ InvitedRole = Literal["client", "viewer"]
 INVITED: tuple[Role, ...] = get_args(InvitedRole)
 
 
-class Invitation(BaseModel):
+class Invitation(Body):
     """A client or viewer to make a token for."""
 
-    model_config = ConfigDict(
-        extra="forbid", strict=True, allow_inf_nan=False, json_schema_extra={"examples": [{"name": "alice"}]}
-    )
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"name": "alice"}]})
 
     name: str = Field(pattern=CLIENT_PATTERN)
     role: InvitedRole = "client"
     days: float | None = Field(None, gt=0, le=MOST_DAYS, description="after which the token ends; null: never")
     renew: bool = Field(False, description="end the token that this name has")
-
-
-class EndedToken(BaseModel):
-    """A token that has ended."""
-
-    role: str
-    name: str
-    task: str
-
-
-class IssuedToken(EndedToken):
-    """A new token."""
-
-    token: str
-
-
-class Nothing(BaseModel):
-    """An empty object."""
-
-    model_config = ConfigDict(extra="forbid")
-
-
-class ProblemDetails(BaseModel):
-    """An error (RFC 9457)."""
-
-    type: str
-    title: str
-    status: int
-    detail: str
-
-
-class Health(BaseModel):
-    """The result of writing to the store and reading from it."""
-
-    status: str
-
-
-class Document(BaseModel):
-    """Data of the page: any fields."""
-
-    model_config = ConfigDict(extra="allow")
 
 
 def _check_digits(text: str) -> str:

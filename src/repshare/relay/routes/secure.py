@@ -4,7 +4,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from repshare.relay.auth import Grant, is_client_name
-from repshare.relay.limits import Load
 from repshare.relay.problems import Problem
 from repshare.relay.routes.schemas import CallQuery, GroupQuery, MessageQuery, StepQuery, parse_query
 from repshare.relay.service import Service
@@ -59,7 +58,7 @@ async def get(service: Service, request: Request) -> Response:
     body = await service.run_alone(read)
     if body is None:
         return Response(status_code=204)
-    service.reserve(request, Load(len(body)))
+    service.reserve(request, len(body))
     return Response(body, media_type="application/octet-stream")
 
 

@@ -1,4 +1,4 @@
-"""Endpoints about tasks: create, list, describe and delete them, their status; and who a token is."""
+"""Endpoints about tasks: the list, a description, the status; and who a token is."""
 
 import json
 from dataclasses import asdict
@@ -8,33 +8,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from repshare.board.state import BoardMember
-from repshare.errors import Refused
 from repshare.relay.auth import ROLES
-from repshare.relay.limits import Load, read_body
-from repshare.relay.problems import Problem
-from repshare.relay.routes.schemas import MOST_SHOWN, USUALLY_SHOWN, StatusQuery, TaskFields, parse, parse_query
+from repshare.relay.routes.schemas import MOST_SHOWN, USUALLY_SHOWN, StatusQuery, parse_query
 from repshare.relay.service import Service
-from repshare.relay.tasks import OpenTask, make_task
-
-MOST_DESCRIPTION_BYTES = 200_000
-
-
-async def create(service: Service, request: Request) -> Response:
-    """Create a task.
-
-    For admins. The same values again change nothing; others are refused.
-    """
-    name = request.path_params["task"]
-    await service.enter(request, "admin")
-    body = await read_body(request, MOST_DESCRIPTION_BYTES, service.options.body_seconds)
-    task = make_task(parse(TaskFields, request, body).model_dump())
-    try:
-        new = await service.run(service.tasks.create, name, task)
-    except Refused as error:
-        raise Problem("exists", str(error)) from error
-    if new:
-        service.accepted(request, "create", task=name)
-    return _json({"name": name, **asdict(task)}, 201 if new else 200)
+from repshare.relay.tasks import OpenTask
 
 
 async def list_tasks(service: Service, request: Request) -> Response:
@@ -51,24 +28,13 @@ async def describe(service: Service, request: Request) -> Response:
     return _json({"name": opened.entry.name, **asdict(opened.entry.task)})
 
 
-async def delete(service: Service, request: Request) -> Response:
-    """Delete a task.
-
-    For admins. Everything published in it is deleted, and its tokens end.
-    """
-    _, opened = await service.enter_task(request, "admin")
-    name = opened.entry.name
-    await service.run(service.tasks.delete, name)
-    service.accepted(request, "delete", task=name)
-    service.refusals.pop(name, None)
-    service.versions.notify(name)
-    return Response(status_code=204)
-
-
 async def status(service: Service, request: Request) -> Response:
     """Show the status of a task.
 
-    A client is told of itself only, and how many others there are. With many clients, at most some seconds old.
+    Its `version`, the number of `clients`, and for each of those `shown` its round, when it published (seconds since
+    1970), bytes, samples by class and `strangeness`: how many times farther its means are from the others' than is
+    usual; in a space, how many times more often it is wrong about its own samples. A client is told of itself only,
+    viewers and admins of the last `refusals`, too. With many clients, at most some seconds old.
     """
     grant, opened = await service.enter_task(request, "client", "viewer", "admin")
     limit = parse_query(StatusQuery, request).limit
@@ -79,7 +45,7 @@ async def status(service: Service, request: Request) -> Response:
     if grant.role != "client":
         document["refusals"] = service.list_refusals(opened.entry.name)
     answer = _json(document)
-    service.charge(request, Load(len(answer.body)))
+    service.charge(request, len(answer.body))
     return answer
 
 
@@ -113,5 +79,5 @@ def _row(member: BoardMember, score: float | None, *, outlier: bool) -> dict[str
     return {**member._asdict(), "strangeness": score, "outlier": outlier}
 
 
-def _json(document: Any, status: int = 200) -> Response:
-    return Response(json.dumps(document), status, media_type="application/json")
+def _json(document: Any) -> Response:
+    return Response(json.dumps(document), media_type="application/json")

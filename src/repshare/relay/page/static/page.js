@@ -1,204 +1,133 @@
-// The page: which task, who may look, what has changed.
+// The page: which task, who may look, what has changed. Text always goes in as text: nothing here parses HTML.
 
-import { choose as chooseOnMap, forgetMap, repaintMap, showMap, showNoMap } from "./map.js";
-import { repaintCurves, showCurves } from "./curves.js";
-import { showMembers, showRefusals, showTraffic } from "./clients.js";
-import { find, make, say, show } from "./elements.js";
-import { Away, Denied, Gone, ask, follow, keepToken, readToken } from "./feed.js";
-import { className, isNamed, nameClasses, whenColoursChange } from "./palette.js";
-import { showTotal } from "./total.js";
-import { bytes, clock, percent, plural, short, times, whole } from "./words.js";
-
-const LEAST_MILLISECONDS = 1000; // between two questions for the page
-const MOST_MILLISECONDS = 5000; // time passes also where nothing happens: clients go away
-const ANNOUNCE_MILLISECONDS = 20000;
-const NAMED = 12; // classes in the headline
+const KEPT = "repshare-token";
+const SVG = "http://www.w3.org/2000/svg";
+const WAIT_SECONDS = 4; // of the relay, for a change: time passes also where nothing happens, and clients go away
+const SILENCE_MILLISECONDS = 40000; // after which it is asked again
+const LEAST_MILLISECONDS = 1000; // between two looks
+const POLL_MILLISECONDS = 2000; // while the relay does not answer
+const MOST_BARS = 50; // classes that are drawn
+const MOST_NAMES = 12; // classes in the headline
+const MOST_REFUSALS = 12;
+const UNITS = ["B", "kB", "MB", "GB", "TB", "PB"];
+const COLOURS = 10; // of classes, in page.css
 const COMBINED = { mean: "averaged", median: "combined by median", trimmed: "combined by trimmed mean", geometric: "combined by geometric median" };
 const SHARED = "Clients share averages of representations: not data, not weights.";
 const SHARED_IN_SPACE = "Clients share weighted averages of vectors that a public map makes of their samples: not data, not a network’s weights. The total is a linear classifier.";
 
-let task = null, view = null, chosen = null, following = null;
+class Denied extends Error {} // 401, 403
+class Gone extends Error {} // 404
+
+let view = null, following = null;
 let drift = 0; // the relay's clock minus ours, in seconds
-let awaySince = null, answered = 0, announced = 0, mapShown = null;
-let asking = false, askAgain = false, timer = null;
+let awaySince = null;
 
 start();
 
 function start() {
   const told = new URLSearchParams(location.hash.slice(1));
   if (told.has("token")) {
-    keepToken(told.get("token"));
+    sessionStorage.setItem(KEPT, told.get("token"));
     told.delete("token");
     history.replaceState(null, "", `${location.pathname}${location.search}${told.size ? `#${told}` : ""}`);
   }
-  find("token-form").addEventListener("submit", (event) => { event.preventDefault(); keepToken(find("token").value.trim()); find("token").value = ""; enter(); });
+  find("token-form").addEventListener("submit", (event) => {
+    event.preventDefault();
+    sessionStorage.setItem(KEPT, find("token").value.trim());
+    find("token").value = "";
+    enter();
+  });
   find("task").addEventListener("change", () => watch(find("task").value));
-  document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh(); });
-  whenColoursChange(() => { repaintCurves(); repaintMap(); if (view) showAll(); });
-  setInterval(() => { if (!document.hidden && view) showMembers(view, now(), chosen, choose); }, 1000);
-  setInterval(() => { if (!document.hidden && Date.now() - answered >= MOST_MILLISECONDS) refresh(); }, 1000);
-  if (document.documentElement.dataset.needsToken === "yes" && !readToken()) askForToken("");
+  setInterval(() => { if (!document.hidden && view) showMembers(); }, 1000);
+  if (document.documentElement.dataset.needsToken === "yes" && !sessionStorage.getItem(KEPT)) askForToken("");
   else enter();
 }
 
-const now = () => Date.now() / 1000 + drift;
-
 async function enter() {
   show("token-form", false);
-  let tasks;
+  let names;
   try {
-    ({ tasks } = await ask("/v1/tasks"));
+    names = (await ask("/v1/tasks")).tasks.map(({ name }) => name);
   } catch (error) {
     trouble(error);
-    if (error instanceof Away) setTimeout(enter, 2000);
+    if (!(error instanceof Denied)) setTimeout(enter, POLL_MILLISECONDS);
     return;
   }
-  back();
-  const names = tasks.map(({ name }) => name), wanted = new URLSearchParams(location.hash.slice(1)).get("task");
+  answered();
+  const wanted = new URLSearchParams(location.hash.slice(1)).get("task");
   find("task").replaceChildren(...names.map((name) => make("option", { value: name }, name)));
   show("tasks", names.length > 1);
   if (names.length) watch(names.includes(wanted) ? wanted : names[0]);
-  else { showNoTask(); setTimeout(enter, MOST_MILLISECONDS); }
+  else { showNoTask(); setTimeout(enter, POLL_MILLISECONDS); }
 }
 
-function watch(name) {
+// Look at a task until another is chosen: after each change, and now and then.
+async function watch(name) {
   following?.abort();
-  following = new AbortController();
-  [task, view, chosen, mapShown] = [name, null, null, null];
-  forgetMap();
+  const { signal } = following = new AbortController();
+  view = null;
   find("task").value = name;
   if (!find("tasks").hidden) history.replaceState(null, "", `#${new URLSearchParams({ task: name })}`);
-  follow(name, soon, following.signal);
-  refresh();
-}
-
-// Something has happened: look, but not more often than once a second.
-function soon() {
-  if (timer === null && !document.hidden) timer = setTimeout(() => { timer = null; refresh(); }, Math.max(0, answered + LEAST_MILLISECONDS - Date.now()));
-}
-
-async function refresh() {
-  if (task === null || find("token-form").hidden === false) return;
-  if (asking) { askAgain = true; return; }
-  asking = true;
-  const asked = task, path = `/v1/tasks/${encodeURIComponent(task)}`;
-  try {
-    const answer = await ask(`${path}/page`);
-    if (asked === task) { take(answer); await refreshMap(path, asked); }
-  } catch (error) {
-    if (asked === task) trouble(error);
+  const path = `/v1/tasks/${encodeURIComponent(name)}`;
+  while (!signal.aborted) {
+    let answer = null;
+    try {
+      if (view) await ask(`${path}/news?wait=${WAIT_SECONDS}&since=${view.version}`, signal);
+      if (!view || !document.hidden) answer = await ask(`${path}/page`, signal);
+    } catch (error) {
+      if (!signal.aborted) trouble(error);
+    }
+    if (answer) take(answer);
+    await pause(awaySince === null ? LEAST_MILLISECONDS : POLL_MILLISECONDS);
   }
-  asking = false;
-  if (askAgain) { askAgain = false; soon(); }
+}
+
+async function ask(path, signal) {
+  const token = sessionStorage.getItem(KEPT), signals = [AbortSignal.timeout(SILENCE_MILLISECONDS), ...(signal ? [signal] : [])];
+  const headers = token ? { Authorization: `Bearer ${token}` } : {};
+  const response = await fetch(path, { signal: AbortSignal.any(signals), cache: "no-store", headers });
+  if (response.ok) return response.json();
+  const { detail = response.statusText } = await response.json().catch(() => ({}));
+  throw new ({ 401: Denied, 403: Denied, 404: Gone }[response.status] ?? Error)(detail);
 }
 
 function take(answer) {
   const before = view;
   view = answer;
   drift = view.now - Date.now() / 1000;
-  answered = Date.now();
-  back();
+  answered();
   showAll();
-  announce(before);
+  const wasOnline = new Set(before?.members.filter(({ online }) => online).map(({ name }) => name));
+  const gone = view.members.filter(({ name, online }) => !online && wasOnline.has(name));
+  if (gone.length) say("announce", `${gone.map(({ name }) => name).join(", ")} went offline.`);
 }
 
-async function refreshMap(path, asked) {
-  if (view.frames.length === 0 || view.map === mapShown) return;
-  const answer = await ask(`${path}/map`);
-  if (asked === task && window.Plotly) { mapShown = answer.changes; showMap(answer, Boolean(view.common)); }
-}
-
-function showAll() {
-  const someone = view.clients > 0;
-  nameClasses(view.common?.class_names ?? []);
-  show("board", someone);
-  show("empty", !someone);
-  document.title = `${view.name} · repshare`;
-  if (!someone) { showNobody(); return; }
-  say("name", view.name);
-  say("about", about());
-  show("space", Boolean(view.common));
-  if (view.common) say("space", space());
-  show("map-section", view.own === null);
-  if (!view.frames.length) showNoMap();
-  find("figures").classList.toggle("single", view.own !== null || !view.frames.length || !Object.keys(view.curves.all).length);
-  say("map-title", view.common ? "Map of the class vectors" : "Map of the representations");
-  say("shared", `${view.common ? SHARED_IN_SPACE : SHARED} What a client reports beyond that, it chose to.`);
-  showSummary();
-  if (window.Plotly) showCurves(view.curves, chosen);
-  else say("curves-words", "The figures need plotly on the relay’s machine: install the extra relay.");
-  showMembers(view, now(), chosen, choose);
-  showTotal(view);
-  showTraffic(view);
-  showRefusals(view.refusals, now());
-}
-
-function about() {
-  const { task, common, classes } = view;
-  if (!common) return `${classes} classes, ${task.dimension} numbers in a representation, ${COMBINED[task.aggregation]}`;
-  const shown = isNamed() ? [...Array(Math.min(classes, NAMED)).keys()].map(className) : [];
-  const names = shown.length ? `: ${shown.join(", ")}${classes > NAMED ? ` and ${plural(classes - NAMED, "more", "more")}` : ""}` : "";
-  return `${classes} classes${names}. Inputs ${common.inputs ? `from ${short(common.inputs[0])} to ${short(common.inputs[1])}` : "normalised by the clients"}.`;
-}
-
-function space() {
-  const { space: name, dimension, seed, sha256, loss, fingerprint } = view.common;
-  const from = [seed === null ? null : `seed ${seed}`, sha256 ? `weights with SHA-256 ${sha256.slice(0, 16)}…` : null, loss ? `${loss} loss` : null];
-  return `Common space ${[name ?? "that the task does not describe", `${whole(dimension)} dimensions`, ...from].filter(Boolean).join(", ")} (${fingerprint})`;
-}
-
-function showSummary() {
-  const { traffic } = view, rounds = view.members.map(({ round }) => round);
-  say("sum-clients", whole(view.clients));
-  say("sum-clients-note", view.own !== null ? "only your own row is shown" : view.counted < view.clients ? `${whole(view.online)} of ${whole(view.counted)} looked at are online` : view.online === view.clients ? "all online" : `${whole(view.online)} online, ${whole(view.clients - view.online)} away`);
-  say("sum-round", rounds.length ? whole(view.round) : "–");
-  const least = Math.min(...rounds), ahead = rounds.some((round) => round > view.round);
-  say("sum-round-note", view.own !== null ? (rounds.length ? "yours" : "you have not published yet") : least < view.round ? `median; the slowest is in round ${whole(least)}` : ahead ? "median; some are ahead" : "everyone");
-  const { held_out: held, held_out_alone: alone, test_accuracy: tested, train_accuracy: trained } = view.curves.all, curve = held ?? tested ?? trained;
-  say("sum-accuracy-label", held || (!curve && view.common) ? "Held-out accuracy" : tested || !curve ? "Test accuracy" : "Training accuracy");
-  const last = curve?.mean.findLastIndex((value) => value !== null) ?? -1, before = held ? alone?.mean[last] ?? null : null;
-  say("sum-accuracy", last >= 0 ? percent(curve.mean[last]) : "–");
-  say("sum-accuracy-note", last < 0 ? "no client reports it" : before === null ? `mean; from ${percent(curve.low[last])} to ${percent(curve.high[last])}` : `mean; alone ${percent(before)}`);
-  say("sum-traffic", bytes(traffic.up + traffic.down));
-  const ratio = traffic.fedavg_bytes / traffic.sized_bytes;
-  say("sum-traffic-note", traffic.sized && traffic.sized_bytes ? `FedAvg: ${times(ratio)} as much` : `${bytes(traffic.up)} up, ${bytes(traffic.down)} down`);
-}
-
-function choose(name) {
-  chosen = chosen === name ? null : name;
-  showMembers(view, now(), chosen, choose);
-  if (window.Plotly) { showCurves(view.curves, chosen); chooseOnMap(chosen); }
-}
-
-function showNobody() {
-  say("empty-title", `No client has published in ${view.name} yet`);
-  show("empty-first", view.own === null);
-  say("empty-join-command", `repshare join ${location.origin} --party party.py:alice --token-file alice.token --report`);
-  show("empty-join", true);
-  if (view.own !== null) {
-    say("empty-text", "After your first round, your own row appears here, and the totals that you learn from.");
-    say("empty-then", "");
-    return;
+function trouble(error) {
+  if (error instanceof Denied) {
+    sessionStorage.removeItem(KEPT);
+    askForToken(`${error.message}.`);
+  } else if (error instanceof Gone) {
+    following?.abort();
+    enter();
+  } else {
+    if (awaySince === null) say("announce", "The relay is unavailable.");
+    awaySince ??= Date.now() / 1000;
+    state("away", "the relay is unavailable");
+    show("away", true);
+    say("away", `The relay has not answered since ${clock(awaySince)}. ${view ? "This is its last answer; the" : "The"} page keeps trying.`);
   }
-  say("empty-text", `${view.common ? `${about()} ${space()}. ` : ""}Invite clients: this makes a token for one.`);
-  say("empty-command", `repshare relay invite alice --task "${view.name}" --out alice.token`);
-  say("empty-then", "Alice then takes part from her machine, and appears here after her first round:");
 }
 
-function showNoTask() {
-  show("board", false);
-  show("empty", true);
-  say("empty-title", "This relay has no task yet");
-  say("empty-text", "A task is what clients agree on: how many classes, and how long a representation is.");
-  say("empty-command", "repshare relay tasks create digits --classes 10 --dimension 84");
-  say("empty-then", "");
-  show("empty-first", true);
-  show("empty-join", false);
+function answered() {
+  if (awaySince !== null) say("announce", "The relay is back.");
+  awaySince = null;
+  show("away", false);
+  state("live", "live");
 }
 
 function askForToken(why) {
   following?.abort();
-  task = null;
+  view = null;
   for (const id of ["board", "empty", "tasks", "away"]) show(id, false);
   show("token-form", true);
   say("token-problem", why);
@@ -206,42 +135,219 @@ function askForToken(why) {
   find("token").focus();
 }
 
-function trouble(error) {
-  if (error instanceof Denied) {
-    keepToken(null);
-    askForToken(`${error.message}.`);
-  } else if (error instanceof Gone) {
-    following?.abort();
-    task = null;
-    enter();
-  } else {
-    const first = awaySince === null;
-    awaySince ??= now();
-    answered = Date.now();
-    state("away", "the relay is unavailable");
-    show("away", true);
-    say("away", `The relay has not answered since ${clock(awaySince - drift)}. ${view ? "This is the last picture; the" : "The"} page keeps trying.`);
-    if (first) say("announce", "The relay is unavailable.");
-  }
-}
-
-function back() {
-  if (awaySince !== null) say("announce", "The relay is back.");
-  awaySince = null;
-  show("away", false);
-  state("live", "live");
-}
-
 function state(kind, words) {
   find("state").dataset.state = kind;
   say("state-text", words);
 }
 
-function announce(before) {
-  const gone = view.members.filter((member) => !member.online && before?.members.some((each) => each.name === member.name && each.online));
-  if (gone.length) say("announce", `${gone.map(({ name }) => name).join(", ")} went offline.`);
-  else if (Date.now() - announced > ANNOUNCE_MILLISECONDS && view.clients) {
-    announced = Date.now();
-    say("announce", `${plural(view.clients, "client")}, ${whole(view.online)} online, round ${whole(view.round)}, mean accuracy ${find("sum-accuracy").textContent}.`);
-  }
+// What is shown
+
+function showAll() {
+  const someone = view.clients > 0;
+  show("board", someone);
+  show("empty", !someone);
+  document.title = `${view.name} · repshare`;
+  say("shared", `${view.space ? SHARED_IN_SPACE : SHARED} What a client reports beyond that, it chose to.`);
+  if (!someone) return showNobody();
+  say("name", view.name);
+  say("about", about());
+  showSummary();
+  showMembers();
+  showTotal();
+  showRefusals();
+}
+
+function about() {
+  if (!view.space) return `${view.classes} classes, ${view.dimension} numbers in a representation, ${COMBINED[view.aggregation]}`;
+  const names = view.class_names.slice(0, MOST_NAMES), more = view.class_names.length - names.length;
+  const listed = names.length ? `: ${names.join(", ")}${more ? ` and ${whole(more)} more` : ""}` : "";
+  return `${view.classes} classes${listed}. Common space of ${whole(view.dimension)} dimensions (${view.space})`;
+}
+
+function showSummary() {
+  const { members, clients, round, traffic } = view, own = view.own !== null;
+  const online = members.filter((member) => member.online).length, rounds = members.map((member) => member.round);
+  say("sum-clients", whole(clients));
+  say("sum-clients-note", own ? "only your own row is shown" : online === clients ? "all online" : `${whole(online)} of ${whole(members.length)} online`);
+  say("sum-round", members.length ? whole(round) : "–");
+  const [least, most] = [Math.min(...rounds), Math.max(...rounds)];
+  say("sum-round-note", own ? (members.length ? "yours" : "you have not published yet") : least === most ? "everyone" : `median; from ${whole(least)} to ${whole(most)}`);
+  const figure = ["held_out", "test_accuracy", "train_accuracy"].find((each) => members.some((member) => member[each] !== undefined));
+  const alone = figure === "held_out" ? mean("held_out_alone") : null;
+  say("sum-accuracy-label", { held_out: "Held-out accuracy", train_accuracy: "Training accuracy" }[figure] ?? "Test accuracy");
+  say("sum-accuracy", figure ? percent(mean(figure)) : "–");
+  say("sum-accuracy-note", !figure ? "no client reports it" : alone === null ? "mean" : `mean; alone ${percent(alone)}`);
+  say("sum-traffic", bytes(traffic.up + traffic.down));
+  say("sum-traffic-note", `${bytes(traffic.up)} sent by clients, ${bytes(traffic.down)} fetched`);
+}
+
+function mean(figure) {
+  const told = view.members.map((member) => member[figure]).filter((value) => value !== undefined);
+  return told.length ? told.reduce((sum, value) => sum + value, 0) / told.length : null;
+}
+
+function showMembers() {
+  const { members, clients } = view, more = clients - members.length, now = Date.now() / 1000 + drift;
+  replaceRows("members", members.map((member) => memberRow(member, now)));
+  find("clients").classList.toggle("no-privacy", !members.some(({ privacy }) => privacy));
+  find("clients").classList.toggle("no-gap", !members.some(({ gap }) => gap !== undefined));
+  say("clients-note", more > 0 && view.own === null ? `${whole(members.length)} shown, ${whole(more)} more take part` : "");
+}
+
+function memberRow(member, now) {
+  const flag = member.outlier ? make("span", { class: "flag", title: "Its release is unlike the others’" }, "outlier") : null;
+  return make("tr", { role: "row", "data-name": member.name },
+    make("td", { role: "cell" }, make("b", {}, member.name), flag, member.model ? make("small", {}, member.model) : null),
+    make("td", { role: "cell", class: `state-cell ${member.online ? "here" : "gone"}` }, make("span", { class: "dot", "aria-hidden": "true" }), member.online ? "online" : "away", make("small", {}, ago(now - member.seen))),
+    cell("Round", whole(member.round), "number"),
+    cell("Duality gap", member.gap === undefined ? null : short(member.gap), "number gap"),
+    cell("Accuracy", accuracy(member), "number pairs"),
+    cell("Samples per class", samples(member), "wide"),
+    cell("Sent", bytes(member.bytes_up), "number"),
+    cell("Received", bytes(member.bytes_down), "number"),
+    cell("Privacy spent", privacy(member.privacy), "privacy"));
+}
+
+function cell(label, content, kind) {
+  return make("td", { role: "cell", "data-label": label, class: content === null ? `${kind} none` : kind }, content ?? "–");
+}
+
+function accuracy({ held_out: together, held_out_alone: alone, in_use: used, test_accuracy: tested, train_accuracy: trained }) {
+  const uses = used ? make("small", {}, `uses ${used}`) : null;
+  if (together !== undefined) return make("span", {}, alone === undefined ? null : `${percent(alone)} → `, make("b", {}, percent(together)), uses);
+  const [value, kind] = tested === undefined ? [trained, "training"] : [tested, "test"];
+  return value === undefined ? uses : make("span", {}, percent(value), make("small", {}, kind), uses);
+}
+
+function samples({ samples: counts, samples_total: total }) {
+  const words = make("small", {}, plural(total, "sample"));
+  if (!counts.length) return words;
+  const shown = counts.slice(0, MOST_BARS), most = Math.max(...shown, 1), width = 100 / shown.length;
+  const bars = shown.map((count, label) => {
+    const height = Math.max(count ? 1.5 : 0.5, 22 * count / most);
+    const place = { x: label * width + width * 0.1, width: width * 0.8, y: 24 - height, height };
+    return draw("rect", { ...place, class: count ? `class-${label % COLOURS}` : "class-none" }, draw("title", {}, `${className(label)}: ${whole(count)}`));
+  });
+  const told = counts.map((count, label) => count ? `${className(label)}: ${count}` : null).filter(Boolean).join(", ");
+  return make("div", { class: "samples" }, draw("svg", { viewBox: "0 0 100 24", preserveAspectRatio: "none", role: "img", "aria-label": told || "none" }, ...bars), words);
+}
+
+function privacy(spent) {
+  if (!spent) return null;
+  const more = [spent.delta === undefined ? null : `δ = ${short(spent.delta)}`, spent.mode].filter(Boolean).join(", ");
+  return make("span", {}, `ε = ${short(spent.epsilon)}`, more ? make("small", {}, more) : null);
+}
+
+function showTotal() {
+  show("total", view.total !== null);
+  if (view.total === null) return;
+  say("total-note", plural(view.total.samples, "sample"));
+  replaceRows("total-classes", view.total.classes.map((count, label) => make("div", {}, make("dt", {}, className(label)), make("dd", {}, whole(count)))));
+}
+
+function showRefusals() {
+  const refusals = view.refusals.slice(0, MOST_REFUSALS);
+  show("refusals", refusals.length > 0);
+  say("refused-note", refusals.length ? "the latest, newest first" : "nothing has been refused");
+  replaceRows("refused", refusals.map(({ time, client, reason }) => make("tr", { role: "row" },
+    cell("When", clock(time), "when"), cell("Client", client || "–", ""), cell("Why", reason, "why"))));
+}
+
+function showNobody() {
+  say("empty-title", `No client has published in ${view.name} yet`);
+  show("empty-first", view.own === null);
+  say("empty-text", view.own === null ? `${about()}. Invite clients: this makes a token for one.` : "After your first round, your own row appears here, and the totals that you learn from.");
+  say("empty-command", `repshare relay invite alice --task "${view.name}" --out alice.token`);
+}
+
+function showNoTask() {
+  show("board", false);
+  show("empty", true);
+  say("empty-title", "This relay has no task yet");
+  say("empty-text", "A task is what clients agree on: the samples, the classes and the space.");
+  say("empty-command", "repshare relay tasks create scans --input-shape 1 28 28 --class-names healthy ill");
+  show("empty-first", true);
+}
+
+// Elements
+
+function find(id) {
+  return document.getElementById(id);
+}
+
+function show(id, visible) {
+  find(id).hidden = !visible;
+}
+
+// Set an element's text, only if it is another: screen readers are not to be woken by nothing.
+function say(id, text) {
+  if (find(id).textContent !== text) find(id).textContent = text;
+}
+
+// Replace those children that differ.
+function replaceRows(id, wanted) {
+  const there = [...find(id).children];
+  there.slice(wanted.length).forEach((row) => row.remove());
+  wanted.forEach((row, i) => {
+    if (!there[i]) find(id).append(row);
+    else if (!row.isEqualNode(there[i])) there[i].replaceWith(row);
+  });
+}
+
+function make(tag, attributes = {}, ...children) {
+  return fill(document.createElement(tag), attributes, children);
+}
+
+function draw(tag, attributes = {}, ...children) {
+  return fill(document.createElementNS(SVG, tag), attributes, children);
+}
+
+function fill(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children.filter((child) => child !== null));
+  return element;
+}
+
+// Words
+
+function className(label) {
+  return view.class_names[label] ?? `class ${label}`;
+}
+
+function bytes(count) {
+  let unit = 0;
+  while (count >= 999.5 && unit < UNITS.length - 1) { count /= 1000; unit += 1; }
+  return `${unit === 0 ? count : +count.toPrecision(3)}\u00a0${UNITS[unit]}`;
+}
+
+function percent(share) {
+  return `${(100 * share).toFixed(1)}\u00a0%`;
+}
+
+function whole(count) {
+  return count.toLocaleString("en");
+}
+
+function plural(count, noun) {
+  return `${whole(count)} ${noun}${count === 1 ? "" : "s"}`;
+}
+
+function short(value) {
+  return value === 0 || (value >= 0.001 && value < 1e5) ? String(+value.toPrecision(3)) : value.toExponential(1);
+}
+
+function ago(seconds) {
+  if (seconds < 3) return "now";
+  if (seconds < 90) return `${Math.round(seconds)} s ago`;
+  if (seconds < 90 * 60) return `${Math.round(seconds / 60)} min ago`;
+  if (seconds < 36 * 3600) return `${Math.round(seconds / 3600)} h ago`;
+  return `${Math.round(seconds / 86400)} days ago`;
+}
+
+function clock(seconds) {
+  return new Date(seconds * 1000).toLocaleString("en-GB");
+}
+
+function pause(milliseconds) {
+  return new Promise((then) => { setTimeout(then, milliseconds); });
 }

@@ -1,0 +1,106 @@
+"""A party's controls: its data and seed without any other client, trained beside it. They show what sharing is worth.
+
+Nothing of a control leaves: it has no exchange. Its rounds follow from the seed alone, so that controls that were left
+behind, by a kill or because they were asked for late, catch up to the same bits.
+"""
+
+from copy import deepcopy
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from repshare.client import Client
+from repshare.config import Policy
+from repshare.errors import CheckpointError, ConfigError
+from repshare.methods import IL, Method
+from repshare.party.state import CONTROL, CONTROLS, load, play_round, save
+from repshare.records import Journal
+from repshare.samples import Samples
+
+ALONE, SHORT = "alone", "alone with short features"
+LENGTH = 10.0  # λ_length of a network with short features, unless the policy has its own
+
+
+def without_others(policy: Policy) -> Policy:
+    """The policy of a client that shares nothing: all its samples count, and no noise is needed."""
+    return replace(policy, epsilon=None, noise_shares=1, share_samples=None, share_classes=None)
+
+
+def make_controls(client: Client) -> dict[str, Client]:
+    """Make the controls of a client that has not begun yet: its method's, and a network if the party has a model."""
+    samples, test = _samples_to_test(client)
+    policy, setup = without_others(client.policy), client.setup
+
+    def make(method: Method, length: float) -> Client:
+        return Client(
+            deepcopy(setup.model), samples, name=client.name, policy=replace(policy, lambda_length=length),
+            method=method, test=test, seed=client.seed, head=setup.head, space=setup.space,
+            classes=client.learner.classes,
+        )  # fmt: skip
+
+    controls = {ALONE: make(client.method.control or client.method, 0.0)}
+    if setup.model is not None:
+        controls[SHORT] = make(IL, policy.lambda_length or LENGTH)
+    return controls
+
+
+def _samples_to_test(client: Client) -> tuple[Samples, Samples]:
+    """Samples to train on and to test on: the client's test data, or its held-out samples."""
+    if client.test is not None:
+        return client.samples, client.test
+    held = client.learner.held_rows
+    if not len(held):
+        raise ConfigError("--compare needs samples to test on: give the party test data, Party(…, test=…)")
+    rest = np.setdiff1d(np.arange(len(client.samples)), held)
+    return client.samples.part(torch.from_numpy(rest)), client.samples.part(torch.from_numpy(held))
+
+
+class Controls:
+    """A client's controls, and the files in its state folder from which they are resumed."""
+
+    def __init__(self, folder: Path, client: Client) -> None:
+        """`client` has not begun yet: its model has the starting weights."""
+        self.client, self.clients = client, make_controls(client)
+        self.tested_on = "test data" if client.test is not None else "own held-out samples"
+        self._folder, self._records = folder, Journal(folder / CONTROLS, private=True)
+
+    def restore(self) -> None:
+        """Restore the controls as they were. Nothing remains of a round that was not kept whole."""
+        for title, control in self.clients.items():
+            path = self._path(title)
+            if path.exists():
+                load(control, path)
+            if control.round_number > self.client.round_number:
+                reached = f"round {control.round_number}, the client only {self.client.round_number}"
+                raise CheckpointError(f"{path} has reached {reached}: remove it, and that control learns again")
+        lines, rounds = self._records.read(), {title: each.round_number for title, each in self.clients.items()}
+        try:
+            known = [line for line in lines if line["round"] <= rounds[line["control"]]]
+        except (TypeError, KeyError) as error:
+            raise CheckpointError(f"{self._records.path} is damaged: one of its lines is not a record") from error
+        self._records.keep_only(known)
+
+    def catch_up(self, *, eval_every: int, last: int | None) -> None:
+        """Let every control do as many rounds as the client has done; each is kept."""
+        for title, control in self.clients.items():
+            most = control.learner.enough
+            rounds = self.client.round_number if most is None else min(most, self.client.round_number)
+            while control.round_number < rounds:
+                number = control.round_number + 1
+                is_due = number % eval_every == 0 or number in (last, most)
+                record = play_round(control, test=is_due)
+                self._records.add([{"control": title, **asdict(record)}])
+                save(control, self._path(title))
+
+    def compare(self) -> dict[str, float | None]:
+        """The accuracies: together, and of every control."""
+        if self.client.test is not None:
+            together: float | None = self.client.evaluate()
+        else:
+            together, _ = self.client.learner.compare_held_out()
+        return {"together": together, **{title: control.evaluate() for title, control in self.clients.items()}}
+
+    def _path(self, title: str) -> Path:
+        return self._folder / f"{title.replace(' ', '-')}{CONTROL}"
