@@ -1,6 +1,5 @@
 """Tasks of a relay: created once, seen by every process on the same database."""
 
-
 import pytest
 
 from repshare.board import Wants

@@ -78,6 +78,7 @@ def compare(
     check_installed("torch", "matplotlib")
     if output.workers != 0:
         starting.prepare()
+    from repshare_lab.data.arrays import take
     from repshare_lab.experiments import comparison
     from repshare_lab.results import findings
     from repshare_lab.results.terminal import comparison_tables
@@ -106,6 +107,8 @@ def compare(
         titles = {method.name: method.title for method in chosen}
         tables = comparison_tables(lines, described["setting"], title, titles)
         console.print(*tables, sep="\n", highlight=False)
+        if told := comparison.tell_exposure(result.runs, take(splits.train.inputs, slice(1)), splits.classes):
+            terminal.say(console, told)
     from repshare_lab.results import plots
 
     most, differ = max(run.setting.rounds for run in result.runs), findings.clients_differ(described["setting"], lines)
