@@ -194,8 +194,8 @@ def tell_exposure(runs: Sequence[Run[ResolvedSetting]], example: Inputs, classes
         return ""
     told = " to ".join(dict.fromkeys(f"{area:.2f}" for area in (min(areas), max(areas))))
     return (
-        f"A release of CS tells who is among a client's samples with AUC {told}, by the exposure rule (0.50 is a guess, "
-        f"{PROMISED:.2f} is allowed). CA releases nothing."
+        f"A release of CS tells who is among a client's samples with AUC {told}, by the exposure rule (0.50 is a "
+        f"guess, {PROMISED:.2f} is allowed). CA releases nothing."
     )
 
 

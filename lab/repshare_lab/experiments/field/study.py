@@ -7,8 +7,8 @@ from pathlib import Path
 from repshare.config import Policy
 from repshare.methods import METHODS, Method
 from repshare.records import Line
-from repshare_lab.config import ResolvedSetting, Setting
-from repshare_lab.experiments.experiment import Cell, Experiment, Row, make_cell
+from repshare_lab.config import ResolvedSetting
+from repshare_lab.experiments.experiment import Cell, Experiment, Row, make_cell, tell_exposure
 from repshare_lab.experiments.field.contenders import BLOCKS, LENGTH, MODEL, ROUNDS, Division, fits
 from repshare_lab.experiments.field.rates import Candidate, chosen_for
 from repshare_lab.experiments.field.reading import draw, write_tables
@@ -66,9 +66,10 @@ def condense(_: Cell, lines: Sequence[Line]) -> list[Line]:
     return [{**summarise(lines)._asdict(), **more, "accuracies": accuracies}]
 
 
-def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
+def show(lines: Sequence[Line], folder: Path, setting: ResolvedSetting) -> list[Path]:
     """Draw accuracy against bytes, and write a table for each division."""
-    return save(draw(lines, setting.dataset), folder, write_tables(lines, setting.dataset))
+    tables = write_tables(lines, setting.dataset) + tell_exposure(plan(setting, 1))
+    return save(draw(lines, setting.dataset), folder, tables)
 
 
 FIELD = Experiment("field", plan, show, condense, seeds=SEEDS, rounds=ROUNDS, datasets=("mnist",))
