@@ -70,7 +70,7 @@ def first(digits, count):
 def test_a_client_shares_nothing_that_shows_its_samples(digits):
     client, exchange = make(first(digits, 120))
     with pytest.raises(
-        ConfigError, match=r"9 numbers for 120 samples: .* AUC 0.74, about .* rule allows 0 numbers"
+        ConfigError, match=r"9 numbers for 120 samples: .* AUC of about 0.74 .* rule allows 0 numbers"
     ) as refused:
         client.round()
     assert exchange.sent == []

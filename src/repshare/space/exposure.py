@@ -117,7 +117,7 @@ class Exposure(NamedTuple):
     def __str__(self) -> str:
         return (
             f"{self.classes} rows of {self.numbers:,} numbers for {int(self.samples):,} samples: attacks tell these "
-            f"from others with AUC {self.auc:.2f}, about (0.5 is a guess)"
+            f"from others with an AUC of about {self.auc:.2f} (0.5 is a guess)"
         )
 
     def check(self) -> None:
