@@ -1,6 +1,6 @@
 """Faulty clients of a common classifier, with and without votes on their parts: who is hurt, who is named.
 
-Real clients at a real board, in step (a round of all at once) or in turns (one at random).
+Real clients at a real board, in order (each once in a round) or in turns (one at random).
 """
 
 import statistics
@@ -34,7 +34,7 @@ from repshare_lab.simulation.shared_space import SharedAgreement
 
 CLIENTS, ROUNDS = 10, 20
 FAULTY = (1, 2, 3, 4)
-PACES = ("in step", "in turns")
+PACES = ("in order", "in turns")
 DEALT: dict[str, dict[str, Any]] = {"uniform": {}, "Dirichlet 0.3": {"partition": "dirichlet", "alpha": 0.3}}
 DEFENCES = ("votes", "no votes")
 NOBODY, ALONE = "none", "alone"

@@ -24,7 +24,7 @@ def find_cell(splits, **wanted):
 
 
 def carry_out(splits, **wanted):
-    usual = {"dealt": "uniform", "pace": "in step"}
+    usual = {"dealt": "uniform", "pace": "in order"}
     return faults.carry_out(find_cell(splits, **usual, **wanted), splits)[0]
 
 

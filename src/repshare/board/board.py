@@ -18,7 +18,7 @@ from repshare.board.robust import RobustMeans, read_means
 from repshare.board.server import Server
 from repshare.board.state import BoardMember, BoardState, row_key
 from repshare.board.teaching import draw, make_teacher, make_teacher_of_peers
-from repshare.board.votes import ACCEPTED, NamedClient, Verdict, Votes
+from repshare.board.votes import ACCEPTED, NamedClient, Ruling, Votes
 from repshare.errors import Damaged, LeftOut, Outdated, Refused
 from repshare.sharing import wire
 from repshare.sharing.representations import Floats, Release, Representations, Teacher, Wants, stack
@@ -85,7 +85,7 @@ class Board(Server):
             raise LeftOut(verdict.refused)
         return version
 
-    def accept_in(self, state: Transaction, client: str, body: bytes) -> tuple[int, Verdict]:
+    def accept_in(self, state: Transaction, client: str, body: bytes) -> tuple[int, Ruling]:
         """Accept a release within a transaction. Where others' parts vote against it, the verdict says so."""
         if not isinstance(client, str) or not client or "\n" in client:
             raise Refused(f"{client!r} is not a client's name: it must be one line and not empty")
@@ -112,7 +112,7 @@ class Board(Server):
 
     def _vote(
         self, state: Transaction, there: BoardState, client: str, before: Release | None, release: Release
-    ) -> Verdict:
+    ) -> Ruling:
         """Let the other clients' parts vote on this one."""
         own = 0 if before is None else int(before.means.counts.max(initial=0))
         samples = int(there.totals.samples.max(initial=0)) - own

@@ -47,7 +47,7 @@ FEWEST_LENGTHS = 3  # that make a median
 FEWEST_OTHERS = 4  # clients, from which on a client's share of all samples is bounded
 
 
-class Verdict(NamedTuple):
+class Ruling(NamedTuple):
     """The votes' outcome."""
 
     refused: str | None = None
@@ -56,7 +56,7 @@ class Verdict(NamedTuple):
     """Clients whose last parts are to be taken out of the total, and why."""
 
 
-ACCEPTED = Verdict()
+ACCEPTED = Ruling()
 
 
 class NamedClient(NamedTuple):
@@ -99,13 +99,13 @@ class Votes:
         self.voters: dict[str, float | None] = kept.get("voters", {})  # and the length of their last later part
         self.named: dict[str, list[Any]] = kept.get("named", {})
 
-    def judge(self, client: str, release: Release, others: int, others_samples: int, date: float) -> Verdict:
+    def judge(self, client: str, release: Release, others: int, others_samples: int, date: float) -> Ruling:
         """Decide about a client's new part, given how many other clients are in the total, and their samples."""
         if not len(release.means.labels):
             return ACCEPTED
         samples = int(release.means.counts[0])
         if why := self._find_excess(samples, others, others_samples):
-            verdict = Verdict(why, {client: why})
+            verdict = Ruling(why, {client: why})
         else:
             verdict = self._judge(client, release)
         self.named.pop(client, None)
@@ -126,22 +126,22 @@ class Votes:
         """Return the clients whose parts are refused or left out, the last ones last."""
         return [NamedClient(name, *told) for name, told in self.named.items()]
 
-    def _judge(self, client: str, release: Release) -> Verdict:
+    def _judge(self, client: str, release: Release) -> Ruling:
         own, first = self._sketch(release), self._read([client])[0]
         if own.length > (most := LONGEST * math.sqrt(self.task.dimension)):
-            return Verdict(f"a row of length {own.length:.3g}; here no honest one is longer than {most:.3g}")
+            return Ruling(f"a row of length {own.length:.3g}; here no honest one is longer than {most:.3g}")
         if first is None or client in self.named or _begins(release):
             return self._admit(client, own)
         if own.rows.any() and first.rows.any() and _cosine(own.rows, first.rows) < TURNED:
-            return Verdict("its rows have turned away from its own first ones: has it the same samples and labels?")
+            return Ruling("its rows have turned away from its own first ones: has it the same samples and labels?")
         others = [length for name, length in self.voters.items() if name != client and length is not None]
         if why := _find_length(own, others):
-            return Verdict(why)
+            return Ruling(why)
         if client in self.voters:
             self.voters[client] = own.length
         return ACCEPTED
 
-    def _admit(self, client: str, own: FirstPart) -> Verdict:
+    def _admit(self, client: str, own: FirstPart) -> Ruling:
         """Let a client's first part and all others' vote on each other."""
         self.state.set({first_key(client): own.encode()})
         if client in self.voters or len(self.voters) < MOST_VOTERS:
@@ -154,7 +154,7 @@ class Votes:
             if why := _find_length(part, lengths) if pairs is None else self._explain(pairs):
                 faults[name] = why
         refused = faults.pop(client, None)
-        return Verdict(refused, {name: why for name, why in faults.items() if name not in self.named})
+        return Ruling(refused, {name: why for name, why in faults.items() if name not in self.named})
 
     def _find_excess(self, samples: int, others: int, others_samples: int) -> str | None:
         """Return what is said to a client with too large a share of all samples."""
