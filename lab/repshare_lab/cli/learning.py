@@ -19,7 +19,6 @@ from repshare.fields import check_least
 from repshare.imports import check_installed
 from repshare_lab.cli.progress import progress
 from repshare_lab.config import METHODS, Setting
-from repshare_lab.simulation import starting
 
 if TYPE_CHECKING:
     from repshare_lab.data import Splits
@@ -76,8 +75,6 @@ def compare(
         fallback: Dataset to use, with a warning, if the first cannot be downloaded.
     """
     check_installed("torch", "matplotlib")
-    if output.workers != 0:
-        starting.prepare()
     from repshare_lab.data.arrays import take
     from repshare_lab.experiments import comparison
     from repshare_lab.results import findings

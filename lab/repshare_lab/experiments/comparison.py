@@ -30,7 +30,6 @@ from repshare_lab.simulation.checkpoint import States
 from repshare_lab.simulation.plan import deal, has_space, make_agreement, make_plan, make_run, make_task
 from repshare_lab.simulation.pools import choose_workers
 from repshare_lab.simulation.schedule import is_ever_tested
-from repshare_lab.simulation.starting import leave_if_unguarded
 
 AnySetting = TypeVar("AnySetting", bound=Setting)
 Step = tuple[str, int, int]  # a run's title, the round that is over, and the number of its rounds
@@ -267,7 +266,6 @@ def compare(
         tell: Gets each note about what is left out or begun again.
         options: Any field of `Setting`, such as clients, rounds, partition or policy.
     """
-    leave_if_unguarded()
     if seeds < 1:
         raise ConfigError(f"seeds must be at least 1, not {seeds}")
     if folder is None and (resume or keep_models):

@@ -80,6 +80,11 @@ def at_the_end(_: Cell, lines: Sequence[Line]) -> list[Line]:
     return [summarise(lines)._asdict()]
 
 
+def nothing_to_compute(setting: ResolvedSetting, seeds: int) -> list[Cell]:
+    """Plan no cell: there are records only."""
+    return []
+
+
 class Experiment(NamedTuple):
     """A table or a figure: which runs, what is kept of each, and how it is shown."""
 
@@ -99,12 +104,12 @@ class Experiment(NamedTuple):
     """Data sets that make sense. Default: any. None at all: the experiment chooses its own."""
     rounds: int | None = None
     """The number of rounds, unless given. Default: the paper's."""
-    select: Callable[[Splits], Splits] = lambda splits: splits
-    """Return the samples that are used, for training and as tests. Default: all."""
     tests: int | None = None
     """Test samples that are used. Default: all."""
     carry_out: Callable[[Cell, Splits], list[Line]] | None = None
     """Carry out a cell that is more than one run, and return what is kept of it."""
+    computed_by: str = ""
+    """The last commit that computes its records, where here they are only drawn."""
 
     def folder(self, dataset: str) -> str:
         """Return the name of its folder for a data set."""
@@ -193,5 +198,5 @@ def _holds(lines: Sequence[Line], cell: Cell) -> bool:
 
 
 def what_was_seen(_: Cell, lines: Sequence[Line]) -> list[Line]:
-    """Return what looks at the clients gave: a line for each."""
+    """Keep the lines of looks at the clients."""
     return [{"round": line["round"], **line["seen"]} for line in lines if "seen" in line]

@@ -41,7 +41,8 @@ LAYOUTS: dict[str, Layout] = {
     },
 }
 REMOVED = {
-    "ray": "use the workers of repshare_lab.simulation.cluster in Python",
+    "ray": "d934b08 is the last commit that simulates on a Ray cluster",
+    "topology": "d934b08 is the last commit that simulates clients without a server",
     "inline": "--workers 0 does it",
     "runs": "runs are saved in runs/: change the folder first",
     "data-folder": "repshare data fetch NAME --folder FOLDER once, then it is in the cache",
