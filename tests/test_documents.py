@@ -199,7 +199,7 @@ def test_every_threat_has_a_test():
 def test_the_changelog_and_the_citation_are_of_this_version():
     version = importlib.import_module("repshare").__version__
     assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
-    assert re.search(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[1] == version
+    assert re.search(r"^## (\d.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[1] == version
 
 
 REFERENCE = re.compile(r"^::: ([\w.]+)\n(?:    options:\n      members: \[(.*?)\]\n)?", re.MULTILINE)
