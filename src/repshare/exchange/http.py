@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from repshare.errors import ConfigError, ExchangeError, Malformed, Outdated, Refused, Unreachable
+from repshare.errors import ConfigError, ExchangeError, LeftOut, Malformed, Outdated, Refused, Unreachable
 from repshare.files import explain_errors
 from repshare.imports import in_one_line
 
@@ -37,7 +37,7 @@ JSON_LIMIT = 2**20  # bytes of a reply that is JSON, which takes many times as m
 REASON_LIMIT = 2**16  # bytes of a reply that is an error: the rest is not read
 LONGEST_REASON = 300  # characters of what a relay says that are passed on
 KINDS: dict[type, str] = {int: "whole number", float: "number", bool: "true or false", str: "word"}
-ERRORS: dict[int, type[ExchangeError]] = {400: Malformed, 409: Outdated}  # by status; others are Refused
+ERRORS: dict[int, type[ExchangeError]] = {400: Malformed, 409: Outdated, 412: LeftOut}  # by status; others are Refused
 
 
 class Reply(NamedTuple):
@@ -203,7 +203,7 @@ class Connection:
         return bytes(read)
 
     def _reason(self, reply: Reply) -> str:
-        """Return what went wrong in one printable line, whatever its source; without the token, if that was in it."""
+        """The error in one printable line, whatever its source, and without the token."""
         said = f"{reply.status} {http.client.responses.get(reply.status, '')}".strip()
         if 300 <= reply.status < 400:
             said = f"{said}: the relay is not here but at {reply.headers.get('Location', 'a place it does not name')}"
@@ -223,7 +223,7 @@ class _TemporaryFailure(Exception):
 
 
 def _check(url: str, token: str | None, *, plain_http: bool) -> bool:
-    """Return whether the URL is https; ConfigError if it is not a relay's, or the token should not go there."""
+    """Check a relay's URL; whether it is https. Raises ConfigError if it is none, or the token should not go there."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port

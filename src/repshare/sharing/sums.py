@@ -27,6 +27,8 @@ CONSTANT = 0.3  # κ
 STEP = 2.0**-9  # to multiples of which a private release rounds
 LARGEST = 2.0**24 * STEP  # number of a sum that fp32 has exactly
 MOST_SAMPLES = 1e6  # of a client: no sum is longer
+CERTAIN = 6.0  # standard deviations: a false alarm in a thousand million
+ROUNDED = 0.001
 MOST_VARIANCE = 1e12  # of noise
 
 Sum = NDArray[np.float64]
@@ -53,7 +55,7 @@ def scales(dimension: int) -> tuple[float, float]:
 
 
 def lift(vectors: Floats) -> Floats:
-    """Return what stands for samples in sums (n, d + 1), given their vectors in the space (n, d)."""
+    """Map vectors in the space (n, d) to the vectors that sums are made of (n, d + 1)."""
     factor, constant = scales(vectors.shape[1])
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True) / math.sqrt(vectors.shape[1])
     vectors = vectors / np.maximum(lengths, 1.0)  # what fp32 makes of a length
@@ -79,7 +81,7 @@ def as_release(sums: Sum, round: int, space: str, *, variance: float = 0.0, nois
 
 
 def find_fault(rows: Representations, classes: int, dimension: int) -> str | None:
-    """Return what keeps these rows from being sums, or a mean of several clients' sums, or None."""
+    """The reason why these rows are neither sums nor a mean of several clients' sums; or None."""
     if (fault := find_misfit(rows, classes, dimension, "the noise", "clients")) or not len(rows.labels):
         return fault
     ordered = in_order(rows)
@@ -89,11 +91,28 @@ def find_fault(rows: Representations, classes: int, dimension: int) -> str | Non
         return f"noise of variance {variance:.4g}; it must be from 0 to {MOST_VARIANCE:g}"
     if ordered[:classes, dimension + 1 :].any() or np.delete(ordered[classes], dimension).any():
         return "numbers where there must be zeros"
+    return find_impossible(ordered[:classes, : dimension + 1], variance) if int(rows.counts[0]) == 1 else None
+
+
+def find_impossible(sums: Floats, variance: float) -> str | None:
+    """Return what no samples of one client with noise of this variance can have as their sums (C, d + 1), or None."""
+    deviation, columns = math.sqrt(variance), sums.shape[1]
+    constant, told = scales(columns - 1)[1], sums[:, -1].astype(np.float64)
+    if told.min() < -(CERTAIN * deviation + ROUNDED):
+        return f"a count of {told.min() / constant:.4g} samples, which noise of variance {variance:.4g} does not make"
+    most = (told.clip(0) + CERTAIN * deviation) / constant + deviation * (math.sqrt(columns) + CERTAIN)
+    lengths = np.linalg.norm(sums.astype(np.float64), axis=1)
+    if (over := lengths - most * (1 + ROUNDED) - ROUNDED).max() > 0:
+        at = int(over.argmax())
+        return f"a sum of length {lengths[at]:.4g} over {told[at] / constant:.4g} samples, each at most 1 long"
+    least = variance * columns * (1 - CERTAIN * math.sqrt(2 / columns))
+    if np.square(lengths).min() < least:
+        return f"sums without the noise of variance {variance:.4g} that they declare"
     return None
 
 
 def count_classes(rows: Representations, classes: int, dimension: int) -> list[int]:
-    """Return how many samples of each class sums are of, as far as noise lets it be known."""
+    """The number of samples of each class in sums, as far as noise lets it be known."""
     if len(rows.labels) != classes + 1:
         return [0] * classes
     told = in_order(rows)[:classes, dimension].astype(np.float64) * int(rows.counts[0])

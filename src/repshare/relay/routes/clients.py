@@ -7,21 +7,21 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from repshare.board import Wants
-from repshare.errors import Refused
+from repshare.errors import LeftOut
 from repshare.relay.auth import Grant, is_client_name
 from repshare.relay.limits import size_of_rows, size_of_teacher
 from repshare.relay.page import activity
 from repshare.relay.problems import Problem
 from repshare.relay.routes.schemas import NewsQuery, TeacherQuery, parse_query
 from repshare.relay.service import LARGE_BYTES, Service
-from repshare.relay.tasks import OpenTask
 
 
 async def publish(service: Service, request: Request) -> Response:
     """Publish a release.
 
     Safetensors bytes, as `repshare.sharing.wire.encode_release` writes them, in place of the client's last release.
-    The same bytes again only renew its age; an older round is refused.
+    The same bytes again only renew its age; an older round is refused. In a task that compares clients, so is a part
+    that others' parts vote against.
     """
     opened, client = (await service.enter_task(request, "client", own=True)).opened, request.path_params["client"]
     name, task = opened.entry.name, opened.entry.task
@@ -31,7 +31,13 @@ async def publish(service: Service, request: Request) -> Response:
         size = size_of_rows(task, len(body) // task.shortest_row)
         service.charge(request, size)
         board = opened.board
-        version = await service.write(board.store, partial(board.accept_in, client=client, body=body), size)
+        version, verdict = await service.write(board.store, partial(board.accept_in, client=client, body=body), size)
+    for each, reason in verdict.left_out.items():
+        await service.run(activity.forget, opened.activity, [each])
+        service.accepted(request, "leave-out", task=name, client=each, reason=reason)
+    if verdict.refused is not None:
+        service.versions.notify(name)
+        raise LeftOut(verdict.refused)
     if service.audited:
         digest = hashlib.sha256(body).hexdigest()
         service.accepted(request, "publish", task=name, client=client, sha256=digest, bytes=len(body))
@@ -65,10 +71,10 @@ async def teacher(service: Service, request: Request) -> Response:
     """
     grant, opened = await service.enter_task(request, "client")
     name = opened.entry.name
-    client, wants = _question(service, request, grant, opened)
+    client, wants = _question(service, request, grant)
     task = opened.entry.task
     size = size_of_rows(task, task.rows * (1 + wants.observations))  # the most that it can be
-    if wants.peers is not None or size >= LARGE_BYTES:  # more is known by one more read
+    if size >= LARGE_BYTES:  # more is known by one more read
         size = await service.run(size_of_teacher, opened.board, wants)
     service.reserve(request, size)
     body = await service.teach(opened.board, client, wants, size)
@@ -102,15 +108,9 @@ def _caller(service: Service, client: str, grant: Grant) -> str:
     return grant.name
 
 
-def _question(service: Service, request: Request, grant: Grant, opened: OpenTask) -> tuple[str, Wants]:
-    asked, task = parse_query(TeacherQuery, request), opened.entry.task
-    client = _caller(service, asked.client, grant)
-    if asked.peers:
-        try:
-            task.check_peers(client, asked.peers)
-        except Refused as error:
-            raise Problem("forbidden", str(error)) from error
-    return client, Wants(asked.observations, asked.seed, asked.peers or None, asked.precision)
+def _question(service: Service, request: Request, grant: Grant) -> tuple[str, Wants]:
+    asked = parse_query(TeacherQuery, request)
+    return _caller(service, asked.client, grant), Wants(asked.observations, asked.seed, precision=asked.precision)
 
 
 def _version(version: int) -> Response:
