@@ -115,14 +115,14 @@ class RepresentationOptions:
     """RS and FD: class means and observations of a network's features."""
 
     lambda_kd: float = 10.0
-    """λ_KD: how strongly features are pulled towards the global mean of their class. 0 switches it off."""
+    """λ_KD: how strongly features are pulled towards the global mean of their class. 0 switches it off.
+    L_KD is an average over d' features: for the paper's sum, give λ_KD · d'."""
     lambda_disc: float = 1.0
-    """λ_disc: weight of the contrastive discriminator's loss. 0 switches it off."""
+    """λ_disc: weight of the contrastive discriminator's loss. 0 switches it off.
+    L_disc is an average over C classes: for the paper's sum, give λ_disc · C."""
     start: Literal["zeros", "none"] = "zeros"
     """RS, FD: what the class means of others are before anybody has shared any, in a client's first round.
     zeros: no length at all, close to those of untrained networks. none: no teacher, cross-entropy alone."""
-    summed: bool = False
-    """Sum the loss terms over features and classes, as the paper's formulas do, instead of averaging them."""
     n_avg: int = 10
     """Number of samples averaged into each observation.
     Smaller values carry more information, and reveal more about your samples."""

@@ -195,18 +195,18 @@ class NetworkLearner(Learner):
 
     def terms(self, features: Tensor, logits: Tensor, labels: Tensor) -> Terms:
         """The loss of a batch, term by term; without a teacher, only the terms that need none."""
-        ce, summed = objective.cross_entropy(logits, labels), self.policy.summed
-        length = objective.length(features, summed=summed) if self.policy.lambda_length else None
+        ce = objective.cross_entropy(logits, labels)
+        length = objective.length(features) if self.policy.lambda_length else None
         if self.targets is None:
             return Terms(ce, length=length)
         targets = self.targets
-        kd = objective.distillation(self.represented(features, logits), labels, targets, summed=summed)
+        kd = objective.distillation(self.represented(features, logits), labels, targets)
         if not len(targets.observations):
             return Terms(ce, kd, length=length)
         with torch.set_grad_enabled(self.policy.lambda_disc > 0):
             observed = self._pair(targets.observations, len(labels))  # (n or 1, C, d)
             pairs = objective.contrast(logits, self.network.head(observed), labels, targets.has_observation)
-            disc = objective.discrimination(pairs, summed=summed)
+            disc = objective.discrimination(pairs)
         return Terms(ce, kd, disc, objective.information_bound(pairs, labels), length)
 
     def represented(self, features: Tensor, logits: Tensor) -> Tensor:

@@ -232,12 +232,14 @@ class State:
 
     def _count_others(self) -> None:
         """Ask how many others are behind what was learned; while nobody can be asked, it is the last number."""
+        if self.client.exchange is None or isinstance(self.client.trouble, ExchangeError):
+            return
         if self.client.learner.behind is None:
             self.others = 0
-        elif self.client.exchange is not None and not isinstance(self.client.trouble, ExchangeError):
-            with suppress(ExchangeError):
-                counted = self.client.exchange.others()
-                self.others = self.others if counted is None else counted
+            return
+        with suppress(ExchangeError):
+            counted = self.client.exchange.others()
+            self.others = self.others if counted is None else counted
 
     def renew(self) -> None:
         """Keep what was shared last from expiring, without a round."""
