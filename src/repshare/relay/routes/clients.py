@@ -34,7 +34,7 @@ async def publish(service: Service, request: Request) -> Response:
         version = await service.write(board.store, partial(board.accept_in, client=client, body=body), size)
     if service.audited:
         digest = hashlib.sha256(body).hexdigest()
-        service.accepted(request, "publish", task=name, client=client, sha256=digest, bytes=len(body))
+        service.note_action(request, "publish", task=name, client=client, sha256=digest, bytes=len(body))
     service.metrics.bytes_in.inc(len(body))
     service.activity.note(name, client, up=len(body))
     service.versions.notify(name)
@@ -52,7 +52,7 @@ async def withdraw(service: Service, request: Request) -> Response:
         service.check_client(grant, client)
     version = await service.run_alone(opened.board.withdraw, client)
     await service.run(activity.forget, opened.activity, [client])
-    service.accepted(request, "withdraw", task=name, client=client)
+    service.note_action(request, "withdraw", task=name, client=client)
     service.versions.notify(name)
     return _version(version)
 
