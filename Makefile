@@ -6,7 +6,7 @@ FLOWER := build/flower/.installed
 PAGES := build/pages
 # Tests of whole stories, minutes long together: a target of their own.
 WALKS := tests/test_walks.py tests/test_alone.py tests/test_tutorials.py lab/tests/cli/test_demo.py tests/party/test_ten_parties.py \
-	lab/tests/simulation/test_cluster.py tests/cli/test_peering.py tests/party/test_space_party.py tests/party/test_space_group.py \
+	tests/cli/test_peering.py tests/party/test_space_party.py tests/party/test_space_group.py \
 	tests/party/test_join_page.py
 
 .PHONY: help run test walks flower services pictures soak check package audit bench docs tutorials format lock hashes clean
@@ -21,7 +21,7 @@ run: $(INSTALLED) ## Set up, compare all methods on MNIST, show the table and wh
 test: $(INSTALLED) services ## Set up, run all tests of product and laboratory but the walks
 	$(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(addprefix --ignore ,$(WALKS))
 
-walks: $(INSTALLED) services ## Run whole stories: tutorials, examples/walks, the demo, parties that join, leave and die, Ray's nodes
+walks: $(INSTALLED) services ## Run whole stories: tutorials, examples/walks, the demo, parties that join, leave and die
 	$(BIN)/pytest --numprocesses 2 --dist loadfile $(WALKS)
 
 flower: $(INSTALLED) $(FLOWER) services ## Run the tests of repshare-flower, with Flower's own processes
@@ -95,7 +95,7 @@ $(INSTALLED): pyproject.toml lab/pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "installing python3-venv"; \
 		apt-get update -qq && apt-get install -y -qq python3-venv; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' -e './lab[ray]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' -e ./lab
 	@touch $@
 
 # Flower needs other versions than constraints.txt has of what it shares with the rest: an environment of its own.

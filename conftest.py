@@ -21,7 +21,6 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ["OMP_NUM_THREADS"] = "1"
 
 SLOWEST = (  # longest first: where several processes share the files, none is left with a long one at the end
-    "lab/tests/simulation/test_cluster.py",
     "tests/relay/test_relay_memory.py",
     "tests/relay/test_relay_clocks.py",
     "tests/relay/page/test_page.py",

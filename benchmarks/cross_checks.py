@@ -35,7 +35,8 @@ from repshare_lab.simulation.plan import Plan, as_tensors, build_model, make_pla
 
 SEEDS, ROUNDS, EPOCHS, RATE, MU, CLIENTS, LARGEST = 3, 20, 5, 0.2, 0.1, 10, 10_000
 DIVISIONS = {"uniform": {}, "Dirichlet 0.5": {"partition": "dirichlet", "alpha": 0.5}}
-METHODS = {"FL": "avg", "FEDPROX": "prox", "SCAFFOLD": "scaffold", "FEDPROTO": "proto"}
+PROX = str(Path(__file__).parents[1] / "examples/fedprox.py:PROX")
+METHODS = {"FL": "avg", PROX: "prox", "SCAFFOLD": "scaffold", "FEDPROTO": "proto"}
 SERVERS = {"avg": "FedAvg", "prox": "FedProx", "scaffold": "SCAFFOLD", "proto": "FedProto"}
 
 
@@ -49,7 +50,7 @@ class Outcome(NamedTuple):
 def describe(method: str, division: dict[str, Any], seed: int) -> Run[Any]:
     """Return the run that both sides carry out."""
     policy = Policy(optimizer="sgd", learning_rate=RATE, epochs=EPOCHS, batch_size=LARGEST)
-    options = {"FEDPROX": (f"FEDPROX.mu={MU}",)}.get(method, ())
+    options = {PROX: (f"PROX.mu={MU}",)}.get(method, ())
     setting = Setting(
         dataset="digits", model=("mlp",), clients=CLIENTS, rounds=ROUNDS, eval_every=ROUNDS, policy=policy,
         method_options=options, **division,

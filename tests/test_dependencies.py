@@ -25,11 +25,8 @@ HOLES = {  # the last version with the hole, by package
     "h11": "0.15.0",  # CVE-2025-43859
     "starlette": "1.3.0",  # CVE-2026-54283
     "cryptography": "49.0.0",  # CVE-2026-69247
-    "urllib3": "2.6.3",  # CVE-2026-44432
-    "requests": "2.32.5",  # CVE-2026-25645
     "jinja2": "3.1.5",  # CVE-2025-27516
     "idna": "3.14",  # CVE-2026-45409
-    "ray": "2.54.1",  # CVE-2026-41486
     "setuptools": "78.1.0",  # CVE-2025-47273
 }
 

@@ -11,7 +11,6 @@ from repshare.config import Aggregation, Policy, SpaceLoss
 from repshare.errors import ConfigError
 from repshare.fields import check_fits, check_not_negative, check_one_of, check_positive, check_whole, check_within
 
-Topology = Literal["complete", "ring"]
 Attack = Literal["flip", "scale", "noise", "permuted"]
 
 
@@ -57,7 +56,7 @@ class Setting:
     weighted: bool = True
     """A client's class mean counts by its number of samples. If false, all clients count the same."""
     aggregation: Aggregation = "mean"
-    """How the class means of clients are combined. median, trimmed and geometric tolerate a few dishonest clients."""
+    """How the class means of clients are combined. median: bears fewer than half dishonest clients."""
     attackers: float = 0.0
     """Fraction of clients that attack the others."""
     attack: Attack = "flip"
@@ -82,11 +81,6 @@ class Setting:
     """Fraction of the available clients that take part in a round, chosen at random each time."""
     dropout: float = 0.0
     """Probability that a client misses a round."""
-    topology: Topology | None = None
-    """Share without a server (RS and FD only).
-    In each round a client learns from M↓ neighbours, chosen at random; the global means are the average of theirs.
-    complete: all clients are connected. ring: every client has two neighbours.
-    Default: a relay."""
     eval_every: int | None = None
     """Number of rounds between tests. There is always one after the last round.
     Default: 20 to 40 tests in all, the first after round 1."""
@@ -100,7 +94,7 @@ class Setting:
     def __post_init__(self) -> None:
         check_whole(self, 1, "clients", "samples_per_client")
         check_positive(self, "shrinkage")
-        check_one_of(self, "partition", "aggregation", "attack", "loss", "topology")
+        check_one_of(self, "partition", "aggregation", "attack", "loss")
         if self.partition == "drawn" and self.attackers and self.attack in ("noise", "permuted"):
             raise ConfigError(f"with drawn samples, honest clients have those that attackers make {self.attack}, too")
         check_within(self, 0, 1, "attackers")

@@ -11,10 +11,9 @@ from repshare.errors import ConfigError
 from repshare.fields import check_fits, check_not_negative, check_one_of, check_positive, check_whole
 
 SpaceLoss = Literal["squared", "discriminant"]
-Aggregation = Literal["mean", "median", "trimmed", "geometric"]
+Aggregation = Literal["mean", "median"]
 Compute = Literal["fp32", "bf16"]
 Precision = Literal["fp32", "fp16", "int8"]
-Level = float | Literal["public", "never"]  # a sample's own privacy budget: ε, none needed, or nothing of it leaves
 
 
 FEWEST = 3  # samples in an average that leaves: of two, whoever has one knows the other
@@ -60,7 +59,7 @@ class Sharing:
     Default: refuse, unless there is a budget."""
     peers: tuple[str, ...] | None = None
     """Names of the clients to learn from ("client 1", "client 2" … in a simulation). Default: all.
-    At a relay this needs a task that was created with --named-peers."""
+    A relay hands out nothing by name."""
     precision: Precision | None = None
     """Number format of what a client shares. Default: fp32; fp16 in a space, where what it receives has it, too."""
     releases: int | None = None
@@ -102,12 +101,12 @@ class Privacy:
     adjacency: Literal["replace", "add-remove"] = "replace"
     """Which change of the data ε hides.
     replace: one sample is replaced by another of its class; the number of samples is public.
-    add-remove: one sample is added or removed; counts get noise, too, and each sample is charged by its own length."""
+    add-remove: one sample is added or removed; in a common space with the loss discriminant only."""
     seeded_noise: bool = False
     """Draw the noise from the seed, to be reproducible. Such noise gives no privacy; releases are marked."""
     noise_shares: int = 1
     """CS, --group: number of members whose noise together is enough for ε. Each adds that fraction of it.
-    It is at most the number that must stay in a sum, less those that may collude. Default: each adds all of it."""
+    It is at most the number that must take part in a sum, less those that may collude. Default: each adds all of it."""
 
 
 @dataclass(frozen=True, kw_only=True)

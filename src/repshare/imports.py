@@ -77,12 +77,10 @@ EXTRAS = {
     "privacy": ("dp_accounting", "scipy"),
     "onnx": ("onnx", "onnxscript", "onnxruntime"),
     "lab": ("repshare_lab", "matplotlib", "jinja2", "PIL"),
-    "ray": ("ray",),
     "flower": ("repshare_flower", "flwr"),
 }
 APART = {  # what is not an extra of this package, but in a package beside it
     "lab": "pip install -c constraints.txt . ./lab",
-    "ray": "pip install -c constraints.txt . './lab[ray]'",
     "flower": "pip install -c flower/constraints.txt . ./lab ./flower",
 }
 

@@ -11,13 +11,10 @@ Kind = TypeVar("Kind")
 
 LABORATORY = ["audit", "data", "experiments", "results", "simulation", "compare", "load"]
 FLOWER = ["FlowerRun", "make_client_app", "make_server_app"]
-METHODS = [
-    *("averaging", "codes", "distillation", "fedavg", "split", "policies"),
-    *("moments", "prototypes", "weights"),
-]
+METHODS = ["averaging", "codes", "distillation", "fedavg", "split", "policies"]
 FOUND = ["CL", "FC", "FD", "FL", "SL", "find_method"]
-SETTING = ["Setting", "ResolvedSetting", "Run", "Topology", "Attack", "METHODS"]
-COMMANDS = ["audit", "data", "demo", "learning", "methods", "privacy", "report", "reproduce"]
+SETTING = ["Setting", "ResolvedSetting", "Run", "Attack", "METHODS"]
+COMMANDS = ["audit", "data", "demo", "learning", "methods", "report", "reproduce"]
 MOVED = {
     **{f"repshare.{name}": f"repshare_lab.{name}" for name in LABORATORY},
     **{f"repshare.{name}": f"repshare_flower.{name}" for name in FLOWER},

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-HEAVY = {"torch", "matplotlib", "sklearn", "pandas", "scipy", "ray", "repshare_lab", "repshare_flower"}
+HEAVY = {"torch", "matplotlib", "sklearn", "pandas", "scipy", "repshare_lab", "repshare_flower"}
 SERVERS = {"starlette", "uvicorn", "pydantic", "prometheus_client", "httpx2", "redis", "zenoh", "cryptography"}
 LOADED = """
 import json, sys

@@ -91,16 +91,6 @@ def test_who_lost_a_state_is_told_that_its_ledger_is_lost_too(digits, tmp_path, 
     assert ("the ledger was lost with it" in str(caught.value)) == (policy.epsilon is not None)
 
 
-def test_levels_are_for_budgets_of_their_own(digits):
-    levels = ["never"] * 100 + ["public"] * 100
-    with pytest.raises(ConfigError, match="epsilon"):
-        make_client(digits, Policy(), levels=levels)
-    client = make_client(digits, replace(PRIVATE, adjacency="add-remove", epsilon=1e4), levels=levels)
-    client.round()
-    (release,) = client.exchange.heard
-    assert 90 < release.means.counts.sum() < 110
-
-
 def test_logits_can_be_private_and_weights_and_batches_cannot(splits):
     setting = Setting(dataset="digits", samples=150, clients=3, rounds=1, model=("lenet5",), policy=PRIVATE)
     setting = resolve(setting, 1000)
@@ -116,9 +106,8 @@ def test_logits_can_be_private_and_weights_and_batches_cannot(splits):
                 next(simulate(Run(method, 0, seldom), splits, workers))
 
 
-@pytest.mark.parametrize("adjacency", ["replace", "add-remove"])
-def test_simulated_noise_is_the_same_for_clients_that_rested_on_disk(splits, adjacency):
-    policy = replace(PRIVATE, adjacency=adjacency, epsilon=200.0, seeded_noise=True)
+def test_simulated_noise_is_the_same_for_clients_that_rested_on_disk(splits):
+    policy = replace(PRIVATE, epsilon=200.0, seeded_noise=True)
     run = Run("RS", 0, Setting(dataset="digits", samples=150, clients=2, rounds=3, model=("lenet5",), policy=policy))
     told = []
     for pool in (Inline(), Inline(resident=1)):
@@ -193,20 +182,6 @@ def test_a_peer_with_a_budget(tmp_path, monkeypatch, capsys):
     told = run(capsys, "peer", "--party", f"{PARTY}:alice", "--name", "ada", *place, *budget, "--rounds", 2).out
     assert "the privacy budget is spent" in told
     assert "1 releases charged" in run(capsys, "privacy", "ledger", "repshare-task-ada").out
-
-
-def test_a_plan_says_what_noise_a_budget_means(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    sizes = ("--class-sizes", 10, 40, "--dimension", 16, "--clients", 4)
-    command = ("privacy", "plan", "--epsilon", 2, "--releases", 3, *sizes, "--m-up", 0)
-    plan = json.loads(run(capsys, *command, "--json").out)
-    assert plan["deviation"] == pytest.approx(plan["noise"] * 2 * 4)  # 2 · clip, which is √16
-    few, many = plan["classes"]
-    assert few["mean"] == pytest.approx(plan["noise"] * 2 * 4 / 10)  # √16 numbers' noise, over 10 samples
-    assert (many["mean"], many["together"]) == pytest.approx((few["mean"] / 4, few["mean"] / 8))
-    shown = run(capsys, *command, "--adjacency", "add-remove").out
-    assert "release-only" in shown
-    assert "at least 1" in run(capsys, *command, "--class-sizes", 0, expect=2).err
 
 
 def test_comparing_with_single_samples_warns(tmp_path, monkeypatch, capsys):

@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from contextlib import closing
+from contextlib import closing, nullcontext
 
 import pytest
 
@@ -40,3 +40,18 @@ def test_a_task_of_another_version_is_refused_in_one_line():
     with pytest.raises(ConfigError, match="commit 15ddcbb"):
         Tasks(database).get("digits")
     assert "commit 15ddcbb" in Tasks(database).find_faults()["digits"]
+
+
+@pytest.mark.parametrize("named", [0, 3])
+def test_only_a_task_whose_clients_could_be_named_is_of_another_version(named):
+    database = open_database("memory")
+    Tasks(database).create("digits", make_space_task(3, 4, "here"))
+
+    def name_peers(state):
+        described = json.loads(state.get(["digits"])[0])
+        described["task"]["named_peers"] = named
+        state.set({"digits": json.dumps(described).encode()})
+
+    database.store("tasks").transact(name_peers)
+    with pytest.raises(ConfigError, match="named_peers") if named else nullcontext():
+        assert Tasks(database).get("digits").board.version() == 0

@@ -7,7 +7,11 @@ from repshare_lab.simulation import Checkpoint, simulate
 
 def bits(run, splits, workers, **options):
     """Everything that a run tells, but for how long it took."""
-    rounds = simulate(run, splits, workers, **options)
+    return plain(simulate(run, splits, workers, **options))
+
+
+def plain(rounds):
+    """The records of these rounds, but for how long they took."""
     return [[replace(record, seconds=0.0) for record in records] for records in rounds]
 
 

@@ -33,7 +33,7 @@ ALL = (
     "repshare_lab.audit", "repshare.cli.main", "repshare.client", "repshare_lab.data", "repshare.exchange.peer",
     "repshare.exchange.relay", "repshare.secure.exchange", "repshare_lab.experiments.catalogue",
     "repshare.party.party",
-    "repshare_lab.results.plots", "repshare.privacy.guard", "repshare_lab.experiments.forecast",
+    "repshare_lab.results.plots", "repshare.privacy.guard",
     "repshare.relay.server",
     "repshare_lab.experiments.report", "repshare_lab.simulation.rounds", "repshare.stores", "rich.progress",
     "rich.table", "sklearn.datasets", "torch._dynamo", "uvloop", "zenoh",

@@ -40,7 +40,7 @@ class Verdict(NamedTuple):
 
 
 def judge(worlds: Worlds, delta: float) -> Verdict:
-    """Return what these scores prove."""
+    """The attack's figures, and the bounds on ε that these scores prove."""
     return Verdict(area(worlds), true_positives(worlds), least_epsilon(worlds, delta), gaussian_epsilon(worlds, delta))
 
 

@@ -9,7 +9,7 @@ LAYOUTS = {
         COMMON: "dataset clients rounds methods method-options model partition alpha seeds name resume json",
         "data": "samples classes-per-client label test-file standardise fallback",
         "training": "epochs batch-size optimizer learning-rate compute eval-every dimension device",
-        "sharing": "n-avg m-up m-down lambda-kd lambda-disc lambda-length aggregation topology",
+        "sharing": "n-avg m-up m-down lambda-kd lambda-disc lambda-length aggregation",
         "space (methods CS and CA)": "space loss shrinkage space-rounds",
         "privacy": BUDGET,
         "absence and attacks": "participation dropout attackers attack",
@@ -34,9 +34,8 @@ COMMANDS: Commands = {
     ),
     "data": Command("List the datasets, or download them.", f"{HOME}.data:data"),
     "privacy": CommandGroup(
-        "Plan, account for and audit privacy (plan, ledger, audit).",
+        "Account for and audit privacy (ledger, audit).",
         {
-            "plan": Command("Show how much noise a privacy budget means, before it is spent.", f"{HOME}.privacy:plan"),
             "audit": Command(
                 "Attack releases, to measure what they reveal.", f"{HOME}.audit:audit", LAYOUTS["privacy audit"]
             ),

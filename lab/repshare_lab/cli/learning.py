@@ -19,7 +19,6 @@ from repshare.fields import check_least
 from repshare.imports import check_installed
 from repshare_lab.cli.progress import progress
 from repshare_lab.config import METHODS, Setting
-from repshare_lab.simulation import starting
 
 if TYPE_CHECKING:
     from repshare_lab.data import Splits
@@ -76,8 +75,7 @@ def compare(
         fallback: Dataset to use, with a warning, if the first cannot be downloaded.
     """
     check_installed("torch", "matplotlib")
-    if output.workers != 0:
-        starting.prepare()
+    from repshare_lab.data.arrays import take
     from repshare_lab.experiments import comparison
     from repshare_lab.results import findings
     from repshare_lab.results.terminal import comparison_tables
@@ -106,6 +104,8 @@ def compare(
         titles = {method.name: method.title for method in chosen}
         tables = comparison_tables(lines, described["setting"], title, titles)
         console.print(*tables, sep="\n", highlight=False)
+        if told := comparison.tell_exposure(result.runs, take(splits.train.inputs, slice(1)), splits.classes):
+            terminal.say(console, told)
     from repshare_lab.results import plots
 
     most, differ = max(run.setting.rounds for run in result.runs), findings.clients_differ(described["setting"], lines)

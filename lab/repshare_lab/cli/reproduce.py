@@ -11,12 +11,16 @@ from repshare.cli import terminal
 from repshare.cli.parsing import Json, print_json
 from repshare.config import Compute
 from repshare.errors import ConfigError
+from repshare.records import Journal
 from repshare_lab.cli.learning import load, show_progress
 from repshare_lab.config import Setting
 from repshare_lab.results.records import RunFolder
 
 if TYPE_CHECKING:
+    from repshare.records import Line
+    from repshare_lab.config import ResolvedSetting
     from repshare_lab.data import Splits
+    from repshare_lab.experiments.experiment import Experiment
 
 What = Literal[
     "table", "start", "ablation", "curves", "tsne", "traffic", "bound", "topologies", "privacy", "partners",
@@ -43,7 +47,7 @@ def reproduce(
     table: the paper's table next to the published numbers. start: accuracy by round with and without a teacher in
     round 1. ablation: gain over learning alone for a grid of λ_KD and λ_disc. curves: train and test accuracy by
     round. tsne: the feature spaces of two clients by round. traffic: bytes per client and round next to the paper's
-    formulas. bound: the mutual-information bound by round. topologies: what it costs to have no server. privacy:
+    formulas. bound: the mutual-information bound by round. privacy:
     accuracy against ε of differentially private releases (mnist, digits).
 
     partners: whether it matters what partners share: honest ones, some or all fed noise or permuted labels, none.
@@ -56,8 +60,8 @@ def reproduce(
 
     leakage: attacks on what a relay sees of a common space (also digits, breast_cancer).
 
-    field: every method of `repshare methods`, on four partitions, each beside its controls. rates: its local optimizers
-    and rates, chosen on training samples that are held out.
+    topologies, field (thirty methods, each beside its controls) and rates (chosen for them) are drawn from their
+    records, and no longer computed.
 
     Each has its own folder, with its description (run.json), a line or more for each cell (records.jsonl), and what is
     made from these alone: a figure (PNG and SVG), a table (Markdown). If interrupted, it continues where it stopped;
@@ -72,15 +76,13 @@ def reproduce(
         dataset: mnist, fashion_mnist or cifar10; leakage: also digits and breast_cancer.
         seeds: Number of seeds. Each has its own split and starting weights. Default: as published here.
         only: Compute only the cells whose records have all of these, such as RS or clients=10.
-        rounds: Number of communication rounds. Default: the paper's; 50 for field and rates.
+        rounds: Number of communication rounds. Default: the paper's.
         output: Folder in which results are kept.
         workers: Number of worker processes. Default: one for each core.
         compute: Number format that networks compute with. bf16 is faster, and is noted in the records.
     """
     from repshare_lab.experiments.catalogue import EXPERIMENTS
-    from repshare_lab.experiments.comparison import keep_begun
-    from repshare_lab.experiments.experiment import arrange, choose, fill, missing, usual_setting
-    from repshare_lab.simulation.pools import choose_workers
+    from repshare_lab.experiments.experiment import usual_setting
 
     experiment, console = EXPERIMENTS[what], Console(stderr=json)
     if experiment.datasets and dataset not in experiment.datasets:
@@ -88,20 +90,42 @@ def reproduce(
     seeds = experiment.seeds if seeds is None else seeds
     if seeds < 1:
         raise ConfigError(f"seeds must be at least 1, not {seeds}")
+    path = output / experiment.folder(dataset)
+    if experiment.computed_by:
+        setting, held = usual_setting(dataset, sys.maxsize), Journal(path / "records.jsonl").read()
+        if not held:
+            last = f"{experiment.computed_by} is the last commit that computes them"
+            raise ConfigError(f"{what} is drawn from its records, and {path} has none: {last}")
+    else:
+        setting, held = _compute(experiment, path, dataset, seeds, only, rounds, workers, compute, console)
+    lines = [line for line in held if line.get("seed", 0) < seeds]
+    files = experiment.show(lines, path, setting)
+    if json:
+        print_json({"experiment": what, "setting": experiment.describe(setting)["setting"], "lines": lines})
+    for file in files:
+        if file.suffix == ".md" and not json:
+            console.print(file.read_text("utf-8"), highlight=False, markup=False)
+        terminal.say(console, str(file))
+
+
+def _compute(
+    experiment: "Experiment", path: Path, dataset: str, seeds: int, only: tuple[str, ...], rounds: int | None,
+    workers: int | None, compute: Compute, console: Console,
+) -> "tuple[ResolvedSetting, list[Line]]":  # fmt: skip
+    """Compute the cells that the folder lacks. Returns the setting, and all lines that the folder holds."""
+    from repshare_lab.experiments.comparison import keep_begun
+    from repshare_lab.experiments.experiment import arrange, choose, fill, missing, usual_setting
+    from repshare_lab.simulation.pools import choose_workers
 
     @lru_cache
     def fetch(name: str) -> "Splits":
         splits, _ = load(Setting(dataset=name), None, console)
-        return experiment.select(splits).first(test=experiment.tests)
+        return splits.first(test=experiment.tests)
 
     available = sys.maxsize if experiment.datasets == () else len(fetch(dataset).train.labels)  # () chooses its own
-    setting = usual_setting(dataset, available, rounds=rounds or experiment.rounds)
-    setting = keep_begun(setting, output / experiment.folder(dataset))
+    setting = keep_begun(usual_setting(dataset, available, rounds or experiment.rounds), path)
     cells = [cell.computed_in(compute) for cell in choose(experiment.plan(setting, seeds), only)]
-    folder = RunFolder(
-        output / experiment.folder(dataset), experiment.describe(setting), resume=True, option="--output"
-    )
-    with folder:
+    with RunFolder(path, experiment.describe(setting), resume=True, option="--output") as folder:
         left = missing(cells, folder.records.read())
         if left:
             clients = max(cell.run.setting.clients for cell in left)
@@ -113,11 +137,4 @@ def reproduce(
         most = max([seeds, *(line.get("seed", 0) + 1 for line in held)])
         held = arrange(experiment.plan(setting, most), held)
         folder.records.keep_only(held)
-        lines = [line for line in held if line.get("seed", 0) < seeds]
-        files = experiment.show(lines, folder.path, setting)
-    if json:
-        print_json({"experiment": what, "setting": experiment.describe(setting)["setting"], "lines": lines})
-    for file in files:
-        if file.suffix == ".md" and not json:
-            console.print(file.read_text("utf-8"), highlight=False, markup=False)
-        terminal.say(console, str(file))
+    return setting, held

@@ -131,7 +131,7 @@ def _number(array: Array, what: str, notes: list[str]) -> Array:
 
 
 def as_array(given: Any, what: str) -> Array:
-    """Return what is given as an array, or raise DataError."""
+    """Convert to an array, or raise DataError."""
     try:
         return np.asarray(given)
     except Exception as error:  # lists of unequal length, tensors on another device, anything with __array__

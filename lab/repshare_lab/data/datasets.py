@@ -213,7 +213,7 @@ def _join(train: Half, test: Half, whose: str, classes: Any = None) -> Splits:
 
 
 def _tell_names(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return which number each class has."""
+    """A note with the number of each class."""
     return (f"classes: {', '.join(f'{place} {name}' for place, name in enumerate(names))}",) if names else ()
 
 

@@ -121,7 +121,7 @@ def _check(labels: Labels, clients: int) -> None:
 
 
 def _holders(most: npt.NDArray[np.int64], wanted: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
-    """Return how many clients hold each class: `wanted` in all, as even as `most` allows, the odd ones at random."""
+    """The number of clients that hold each class: `wanted` in all, as even as `most` allows, the odd ones at random."""
     holders = np.zeros_like(most)
     for _ in range(wanted):
         open_classes = np.flatnonzero(holders < most)
@@ -131,7 +131,7 @@ def _holders(most: npt.NDArray[np.int64], wanted: int, rng: np.random.Generator)
 
 
 def _deal_classes(holders: npt.NDArray[np.int64], clients: int, each: int, rng: np.random.Generator) -> list[list[int]]:
-    """Return which clients hold each class. Taking those with most places left always works out (Gale, Ryser)."""
+    """The clients that hold each class. Taking those with most places left always works out (Gale, Ryser)."""
     left = holders.copy()
     members: list[list[int]] = [[] for _ in left]
     for client in range(clients):

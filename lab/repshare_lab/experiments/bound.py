@@ -87,7 +87,7 @@ def _logits(features: Tensor, view: View) -> Tensor:
 
 
 def condense(cell: Cell, lines: Sequence[Line]) -> list[Line]:
-    """Return what was seen from outside, and what was logged in training in the same rounds, where it was."""
+    """Keep the bounds seen from outside, and the one logged in training in the same round, where there is one."""
     kept = []
     for line in what_was_seen(cell, lines):
         logged = [each.get("bound") for each in lines if each["round"] == line["round"]]

@@ -17,18 +17,19 @@ from repshare.imports import describe_code, is_reference
 from repshare.methods import METHODS, Method
 from repshare.randomness import numpy_stream
 from repshare.records import Journal, Line
+from repshare.space.exposure import PROMISED, Exposure
 from repshare_lab.config import METHODS as USUAL
 from repshare_lab.config import ResolvedSetting, Run, Setting
 from repshare_lab.data import Splits, histogram, load
+from repshare_lab.data.arrays import Inputs
 from repshare_lab.methods import find_method
 from repshare_lab.results.findings import clients_differ, summarise_own
 from repshare_lab.results.records import RunFolder, group, read_setting, summarise
 from repshare_lab.simulation import Checkpoint, Workers, following, resolve, simulate
 from repshare_lab.simulation.checkpoint import States
-from repshare_lab.simulation.plan import deal, has_space, make_plan, make_run, make_task
+from repshare_lab.simulation.plan import deal, has_space, make_agreement, make_plan, make_run, make_task
 from repshare_lab.simulation.pools import choose_workers
 from repshare_lab.simulation.schedule import is_ever_tested
-from repshare_lab.simulation.starting import leave_if_unguarded
 
 AnySetting = TypeVar("AnySetting", bound=Setting)
 Step = tuple[str, int, int]  # a run's title, the round that is over, and the number of its rounds
@@ -174,6 +175,29 @@ def checkpoints(folder: RunFolder, name: str) -> States:
     return States(folder.path / "checkpoints" / name)
 
 
+def tell_exposure(runs: Sequence[Run[ResolvedSetting]], example: Inputs, classes: int) -> str:
+    """Tell what a client's release of CS shows of single samples, by the exposure rule; nothing without such runs.
+
+    Args:
+        runs: The runs; only those of CS without noise count.
+        example: A batch of inputs.
+        classes: The number of classes.
+    """
+    areas = []
+    for run in runs:
+        if run.method == "CS" and run.setting.policy.epsilon is None:
+            own = run.setting.samples // run.setting.clients
+            behind = own - int(run.setting.policy.held_out * own)
+            areas.append(Exposure(make_agreement(run, example).space.dimension, classes, behind, sums=False).auc)
+    if not areas:
+        return ""
+    told = " to ".join(dict.fromkeys(f"{area:.2f}" for area in (min(areas), max(areas))))
+    return (
+        f"A release of CS tells who is among a client's samples with AUC {told}, by the exposure rule (0.50 is a "
+        f"guess, {PROMISED:.2f} is allowed). CA releases nothing."
+    )
+
+
 def list_results(lines: Sequence[Line], setting: Setting) -> list[Line]:
     """Return a row for each method: its summary, and, where clients' classes differ, its accuracies by own mix."""
     differ, rows = clients_differ(asdict(setting), lines), []
@@ -242,7 +266,6 @@ def compare(
         tell: Gets each note about what is left out or begun again.
         options: Any field of `Setting`, such as clients, rounds, partition or policy.
     """
-    leave_if_unguarded()
     if seeds < 1:
         raise ConfigError(f"seeds must be at least 1, not {seeds}")
     if folder is None and (resume or keep_models):

@@ -5,6 +5,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from repshare.config import Compute
 from repshare.errors import ConfigError
 from repshare.imports import describe_code
@@ -12,6 +14,8 @@ from repshare.measures import View
 from repshare.records import Journal, Line
 from repshare_lab.config import ResolvedSetting, Run, Setting
 from repshare_lab.data import Splits
+from repshare_lab.data.contents import DATASETS
+from repshare_lab.experiments import comparison
 from repshare_lab.experiments.comparison import Step, checkpoints, resume_run
 from repshare_lab.results.records import RunFolder, summarise
 from repshare_lab.simulation import Workers, following
@@ -76,6 +80,11 @@ def at_the_end(_: Cell, lines: Sequence[Line]) -> list[Line]:
     return [summarise(lines)._asdict()]
 
 
+def nothing_to_compute(setting: ResolvedSetting, seeds: int) -> list[Cell]:
+    """Plan no cell: there are records only."""
+    return []
+
+
 class Experiment(NamedTuple):
     """A table or a figure: which runs, what is kept of each, and how it is shown."""
 
@@ -95,12 +104,12 @@ class Experiment(NamedTuple):
     """Data sets that make sense. Default: any. None at all: the experiment chooses its own."""
     rounds: int | None = None
     """The number of rounds, unless given. Default: the paper's."""
-    select: Callable[[Splits], Splits] = lambda splits: splits
-    """Return the samples that are used, for training and as tests. Default: all."""
     tests: int | None = None
     """Test samples that are used. Default: all."""
     carry_out: Callable[[Cell, Splits], list[Line]] | None = None
     """Carry out a cell that is more than one run, and return what is kept of it."""
+    computed_by: str = ""
+    """The last commit that computes its records, where here they are only drawn."""
 
     def folder(self, dataset: str) -> str:
         """Return the name of its folder for a data set."""
@@ -153,6 +162,16 @@ def fill(
         checkpoints(folder, cell.file_name).clear()
 
 
+def tell_exposure(cells: Sequence[Cell]) -> str:
+    """Return the last line of a table: what releases of CS show of single samples, where the data set is known."""
+    known = DATASETS.get(cells[0].run.setting.dataset)
+    if known is None:
+        return ""
+    example = np.zeros((1, *known.shape), np.float32)
+    told = comparison.tell_exposure([cell.run for cell in cells], example, known.classes)
+    return told and f"\n{told}\n"
+
+
 def choose(cells: Sequence[Cell], words: Sequence[str]) -> list[Cell]:
     """Return the cells that have all these words in their keys, letter for letter: a value, or name=value."""
     chosen = [cell for cell in cells if set(words) <= cell.words]
@@ -179,5 +198,5 @@ def _holds(lines: Sequence[Line], cell: Cell) -> bool:
 
 
 def what_was_seen(_: Cell, lines: Sequence[Line]) -> list[Line]:
-    """Return what looks at the clients gave: a line for each."""
+    """Keep the lines of looks at the clients."""
     return [{"round": line["round"], **line["seen"]} for line in lines if "seen" in line]

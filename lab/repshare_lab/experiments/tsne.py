@@ -47,7 +47,7 @@ def look(cell: Cell, views: Mapping[int, View], splits: Splits) -> Line:
 
 
 def neighbourhood(both: NDArray[np.float64], labels: NDArray[np.int64]) -> tuple[float, float]:
-    """Return how many of a point's ten nearest are of its class, and how many the other client's, over all points."""
+    """The shares of a point's ten nearest that are of its class, and the other client's: means over all points."""
     points, whose = both.reshape(-1, 2), np.repeat([0, 1], len(labels))
     distances = np.square(points[:, None] - points[None]).sum(-1)
     np.fill_diagonal(distances, np.inf)

@@ -23,7 +23,12 @@ __all__ = ["CL", "FC", "FD", "FL", "SL", "find_method"]
 
 # Only records have these any more: lab/notebook/field.md.
 ONCE = "CCVR CODIST CRONUS DSFL FEDADAGRAD FEDADAM FEDDF FEDGKT FEDKD FEDNOVA FEDYOGI FINETUNE GOSSIP LGFEDAVG VRLSGD"
-GONE = dict.fromkeys(ONCE.split(), "c528c6c") | {"FEDMD": "9ea4c8a"}  # the last commit with each
+GONE = {  # the last commit with each
+    **dict.fromkeys(ONCE.split(), "c528c6c"),
+    "FEDMD": "9ea4c8a",
+    **dict.fromkeys(("FEDPROX", "FED3R", "FEDCOF"), "d934b08"),
+}
+INSTEAD = {"FEDPROX": "examples/fedprox.py:PROX", "FED3R": "AFL"}  # the same
 
 
 def find_method(name: str, setting: Setting | None = None) -> Method:
@@ -40,9 +45,9 @@ def find_method(name: str, setting: Setting | None = None) -> Method:
     elif name.upper() in METHODS:
         method = METHODS[name.upper()]
     elif name.upper() in GONE:
-        raise ConfigError(
-            f"{name.upper()} is gone: {GONE[name.upper()]} is the last commit that has it (lab/notebook/field.md)"
-        )
+        instead = f"use {INSTEAD[name.upper()]}, or " if name.upper() in INSTEAD else ""
+        last = f"{instead}{GONE[name.upper()]} is the last commit that has it (lab/notebook/field.md)"
+        raise ConfigError(f"{name.upper()} is gone: {last}")
     else:
         near = difflib.get_close_matches(name.upper(), METHODS, n=1)
         hint = f"did you mean {near[0]}?" if near else f"choose {', '.join(USUAL)}, another of `repshare methods`,"

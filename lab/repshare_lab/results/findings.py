@@ -91,7 +91,7 @@ def name_setting(setting: Mapping[str, Any]) -> str:
 
 
 def name_partition(setting: Mapping[str, Any]) -> str:
-    """Return how the data are divided, in a few words; nothing for a uniform division."""
+    """The division of the data in a few words; nothing for a uniform one."""
     match setting.get("partition"):
         case "dirichlet":
             return f"Dirichlet {setting['alpha']:g}"

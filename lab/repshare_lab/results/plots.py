@@ -159,6 +159,35 @@ def draw_points(axes: Axes, points: Mapping[float, Sequence[float]], **style: An
     axes.errorbar(list(points), means, spreads, **{"capsize": 3, **style})
 
 
+def draw_by_epsilon(
+    axes: Axes, lines: Sequence[Line], levels: Mapping[str, Any], curves: Mapping[str, Any], epsilons: Sequence[float]
+) -> None:
+    """Draw the accuracy of private rows as curves over ε, of others as horizontal lines.
+
+    Args:
+        axes: Where.
+        lines: The lines of all rows.
+        levels: The dashes of rows without an ε, by their titles.
+        curves: The style of each curve, by its rows' titles with {} for ε.
+        epsilons: All ε.
+    """
+    edge, ends, by_row = 2 * max(epsilons), [], group(lines, "row")
+    for title, dashes in levels.items():
+        if title in by_row:
+            mean, colour = statistics.fmean(find(by_row[title], "accuracy")), STYLES[title[:2]].colour
+            axes.axhline(mean, color=colour, linestyle=dashes, linewidth=1.5)
+            ends.append((title.replace("one release", "once, no noise"), colour, edge, mean))
+    for title, style in curves.items():
+        found = {epsilon: by_row.get(title.format(f"{epsilon:g}"), []) for epsilon in epsilons}
+        if points := {epsilon: find(own, "accuracy") for epsilon, own in found.items() if own}:
+            draw_points(axes, points, **{"color": STYLES[title[:2]].colour, **style})
+    axes.set_xscale("log")
+    axes.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
+    axes.set_xlim(min(epsilons) / 2, edge)
+    axes.margins(y=0.12)
+    label_ends(axes, ends)
+
+
 def draw_table(lines: Sequence[Line], dataset: str, published: Mapping[str, Mapping[int, float]]) -> Figure:
     """Draw accuracy by number of clients: a line for each row of the table, crosses for what was published."""
     figure, (axes,) = panels(8.4, 5.0)

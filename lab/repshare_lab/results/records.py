@@ -156,6 +156,7 @@ GONE = {  # options that are no more: the value that changes nothing, and the la
     "degree": (4, "befa941"),
     "link_chance": (0.3, "befa941"),
     "summed": (False, "d1e373b"),
+    "topology": (None, "d934b08"),
 }
 
 
@@ -190,7 +191,7 @@ def _without_gone(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _find_lost(held: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
-    """Return which methods, seeds or rounds of a comparison a description lacks, in words; nothing if none."""
+    """The methods, seeds or rounds of a comparison that a description lacks, in words; nothing if none."""
     if lost := [name for name in held.get("methods", ()) if name not in wanted["methods"]]:
         return f"also the methods {', '.join(lost)}"
     if lost := [seed for seed in held.get("seeds", ()) if seed not in wanted["seeds"]]:

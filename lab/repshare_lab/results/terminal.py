@@ -73,7 +73,7 @@ def own_mixes(summaries: Mapping[str, Summary], lines: Sequence[Line]) -> Table:
 
 
 def legend(titles: Mapping[str, str], seeds: int, *, differ: bool = False) -> str:
-    """Return what the rows and columns of a comparison mean."""
+    """The meaning of the rows and columns of a comparison."""
     width = max(map(len, titles), default=0)
     rows = [f"  [bold]{name:<{width}}[/]  {escape(title)}" for name, title in titles.items()]
     several = [f"accuracy   mean over clients, ± standard deviation over {seeds} seeds"] if seeds > 1 else []

@@ -129,7 +129,7 @@ def _suggest_model(data: Splits | int) -> str:
 
 
 def measure(splits: Splits) -> dict[str, int]:
-    """Return what a model must know of the data: `channels` of images, `features` of tables, `tokens` of token ids."""
+    """The sizes that a model is built for: `channels` of images, `features` of tables, `tokens` of token ids."""
     inputs = [each.inputs for each in (splits.train, splits.test)]
     arrays = [each for each in inputs if not isinstance(each, dict)]
     if len(arrays) < 2:
@@ -159,7 +159,7 @@ def space_rounds(setting: Setting) -> int:
 
 
 def make_agreement(run: Run[Setting], example: Inputs) -> Agreement:
-    """Return what the run's clients of a common classifier agree on: a space for inputs like the example (a batch)."""
+    """The agreement of the run's clients: a space for inputs like the example (a batch)."""
     setting = run.setting
     if not has_space(setting, example):
         raise ConfigError(
@@ -255,10 +255,8 @@ def make_task(plan: Plan) -> Task:
     if method.shares_weights and len(set(names)) > 1:
         raise ConfigError(f"{method.name} averages weights, so it needs one model, not {', '.join(setting.model)}")
     if method.in_space:
-        if setting.topology is not None or setting.aggregation != "mean" or not setting.weighted:
-            raise ConfigError(
-                "a common classifier is the weighted total at a relay: leave topology and aggregation, or CS, out"
-            )
+        if setting.aggregation != "mean" or not setting.weighted:
+            raise ConfigError("a common classifier is the weighted total at a relay: leave aggregation, or CS, out")
         if setting.attackers and method.shares_once and setting.attack in FACTORS:
             raise ConfigError(f"attackers change parts of a common classifier: {method.name} has none, leave it out")
         return make_agreement(plan.run, take(plan.train_inputs, slice(1))).task(plan.classes)
@@ -275,7 +273,6 @@ def make_task(plan: Plan) -> Task:
         setting.norm_bound,
         weighted=setting.weighted,
         aggregation=setting.aggregation,
-        named_peers=1,  # all clients are one's own
     )
 
 
@@ -285,7 +282,7 @@ def make_start(plan: Plan) -> Network:
 
 
 def open_server(plan: Plan) -> Server | None:
-    """Return what is between the run's clients; None if the method shares nothing. Raises as `make_task` does."""
+    """The server between the run's clients; None if the method shares nothing. Raises as `make_task` does."""
     task, method = make_task(plan), find_method(plan.run.method, plan.run.setting)
     if method.serve is None:
         return None

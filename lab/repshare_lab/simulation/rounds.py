@@ -1,6 +1,5 @@
 """Algorithm 1 over many clients: those present download, train and upload; then the server aggregates."""
 
-import random
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +16,6 @@ from repshare.errors import Refused
 from repshare.files import write_atomically
 from repshare.measures import Score
 from repshare.network.threads import one_thread
-from repshare.randomness import derive
 from repshare.sharing import wire
 from repshare_lab.config import ResolvedSetting, Run, Setting
 from repshare_lab.data import Splits
@@ -117,18 +115,11 @@ class Simulation:
     def play(self, present: tuple[int, ...]) -> list[Record]:
         """Carry out the next round of these clients."""
         number = self.done + 1
-        gossip = {}
-        if self.run.setting.topology is not None and self.server is not None and self.server.teaches_by_name:
-            gossip = {client: self._gossip(client, number) for client in present}
-        downloaded = {client: self._weigh(wants) for client, wants in gossip.items()}
-        teachers = self._teach({client: gossip.get(client) or self._wants(client, number) for client in present})
+        teachers = self._teach({client: self._wants(client, number) for client in present})
         records = list[Record]()
         for start in range(0, len(present), PLAYED_AT_ONCE):
             records += self._play(number, {each: teachers[each] for each in present[start:][:PLAYED_AT_ONCE]})
         self.done = number
-        if downloaded:
-            pairs = zip(present, records, strict=True)
-            records = [replace(record, bytes_down=downloaded[client]) for client, record in pairs]
         if test_is_due(self.run.setting, number):
             records = self._test(present, records)
         return records
@@ -178,14 +169,8 @@ class Simulation:
         if self.server is not None:
             self.server.load(wire.decode_items(saved)[""])
 
-    def _neighbours(self, client: int) -> list[int]:
-        """Return whom a client can learn from without a server, in ascending order."""
-        clients = self.plan.clients
-        reached = range(clients) if self.run.setting.topology == "complete" else (client - 1, client + 1)
-        return sorted({other % clients for other in reached} - {client})
-
     def _teach(self, wanted: Mapping[int, Wants]) -> dict[int, bytes | None]:
-        """Return what each client gets."""
+        """The server's bytes for each client."""
         server = self.server
         if server is None:
             return dict.fromkeys(wanted)
@@ -193,20 +178,6 @@ class Simulation:
 
     def _wants(self, client: int, number: int) -> Wants:
         return make_wants(self.method, self.policy, self.run.seed, self.plan.name(client), number)
-
-    def _gossip(self, client: int, number: int) -> Wants:
-        """Return the same from M↓ neighbours only. A board then averages these alone: what a peer does by itself."""
-        wants, name = self._wants(client, number), self.plan.name(client)
-        among = [self.plan.name(other) for other in self._neighbours(client)]
-        if wants.peers is not None:
-            among = [other for other in among if other in wants.peers]
-        rng = random.Random(derive(self.run.seed, name, "gossip", number))
-        count = max(1, self.run.setting.policy.m_down)  # of neighbours, also where the method has no observations
-        return wants._replace(peers=tuple(rng.sample(among, min(count, len(among)))))
-
-    def _weigh(self, wants: Wants) -> int:
-        """Return the bytes of the releases that a client downloads from its peers."""
-        return 0 if self.server is None else self.server.weigh(wants.peers or ())
 
     def _accept(self, releases: Mapping[int, bytes]) -> None:
         """Hand these over, in their order."""

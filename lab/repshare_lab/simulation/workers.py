@@ -44,7 +44,7 @@ class Mailbox(Exchange):
     outbox: bytes | None = None
 
     def collect(self, wants: Wants) -> bytes:
-        """Return what the simulator asked for in this client's place."""
+        """The teacher that the simulator asked for in this client's place."""
         return self.inbox
 
     def publish(self, body: bytes) -> None:

@@ -49,7 +49,7 @@ def test_the_least_budget_needs_the_most_trials():
 
 
 def test_the_command_writes_its_figures_and_says_what_it_found(tmp_path, capsys):
-    main(["privacy", "audit", "--epsilons", "8", "--releases", "2", "--trials", "1000",
+    main(["privacy", "audit", "--epsilons", "8", "--releases", "2", "--trials", "100",
           "--output", str(tmp_path), "--json"])  # fmt: skip
     document = json.loads(capsys.readouterr().out)
     assert document == json.loads((tmp_path / "audit.json").read_text())

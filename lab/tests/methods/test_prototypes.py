@@ -15,23 +15,13 @@ from repshare.samples import Samples
 from repshare.sharing import wire
 from repshare_lab.config import Run, Setting
 from repshare_lab.methods import find_method
-from repshare_lab.simulation import Processes
-from support.simulations import bits, resumed_bits
+from support.simulations import bits
 
 FEDPROTO = METHODS["FEDPROTO"]
 SMALL = Setting(
     dataset="digits", samples=150, clients=3, rounds=3, model=("lenet5", "mlp"), partition="shards",
     classes_per_client=4, dropout=0.2,
 )  # fmt: skip
-
-
-def test_different_networks_give_the_same_records_wherever_they_run(splits, inline, tmp_path):
-    run = Run("FEDPROTO", 0, SMALL)
-    whole = bits(run, splits, inline)
-    assert not any(record.trouble for records in whole for record in records)
-    with Processes(2) as processes:
-        assert bits(run, splits, processes) == whole
-    assert resumed_bits(run, splits, inline, tmp_path) == whole[2:]
 
 
 def test_without_its_weight_and_prototypes_it_is_independent_learning(splits, inline):

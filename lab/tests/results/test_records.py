@@ -64,7 +64,7 @@ def test_a_folder_knows_its_own_description(tmp_path):
 def test_what_an_earlier_version_did_not_know_of_stood_at_its_default(tmp_path):
     setting = asdict(Setting(dataset="digits"))
     older = {**setting, "policy": {key: value for key, value in setting["policy"].items() if key != "precision"}}
-    del older["topology"]
+    del older["dropout"]
     RunFolder(tmp_path / "run", {"setting": older}, resume=False)
     RunFolder(tmp_path / "run", {"setting": setting}, resume=True)
     with pytest.raises(ConfigError, match="precision None there, 'int8' here"):

@@ -18,42 +18,19 @@ from repshare.errors import CheckpointError
 from repshare_lab.config import Run, Setting
 from repshare_lab.experiments.comparison import carry_out
 from repshare_lab.results.records import RunFolder
-from repshare_lab.simulation import Checkpoint, Inline, Processes, simulate
+from repshare_lab.simulation import Checkpoint, Inline, simulate
 from support.processes import Process
+from support.simulations import bits, plain, resumed_bits
 from support.warm import run_warm
 
-FAULTS = {"dropout": 0.2, "participation": 0.8}
 SMALL = Setting(dataset="digits", samples=120, clients=4, rounds=6, eval_every=2, model=("lenet5",))
-METHODS = ["IL", "FL", "FD", "RS", "SL", "FC"]
 KILLS = 4
-
-
-def plain(rounds):
-    return [[replace(record, seconds=0.0) for record in records] for records in rounds]
 
 
 @pytest.fixture(scope="module")
 def workers():
     with Inline() as workers:
         yield workers
-
-
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("faults", [{}, FAULTS], ids=["no faults", "faults"])
-def test_a_run_that_was_stopped_goes_on_to_the_same_bits(method, faults, splits, workers, tmp_path):
-    run = Run(method, 0, replace(SMALL, **faults))
-    whole = plain(simulate(run, splits, workers))
-    for stop in (1, 3, 5):
-        with closing(simulate(run, splits, workers, Checkpoint(tmp_path / str(stop), run))) as rounds:
-            first = plain(islice(rounds, stop))
-        rest = plain(simulate(run, splits, workers, Checkpoint(tmp_path / str(stop), run)))
-        assert first + rest == whole
-
-
-def resumed(run, splits, workers, folder, stop):
-    with closing(simulate(run, splits, workers, Checkpoint(folder, run))) as rounds:
-        first = plain(islice(rounds, stop))
-    return first + plain(simulate(run, splits, workers, Checkpoint(folder, run)))
 
 
 def test_dropout_goes_on_where_it_was(splits, workers, tmp_path):
@@ -63,27 +40,7 @@ def test_dropout_goes_on_where_it_was(splits, workers, tmp_path):
         "    return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.Tanh(), nn.Dropout(0.5), nn.Linear(8, classes))\n"
     )
     run = Run("IL", 0, replace(SMALL, model=(f"{tmp_path}/drop.py:model",)))
-    assert resumed(run, splits, workers, tmp_path / "c", 3) == plain(simulate(run, splits, workers))
-
-
-def test_the_number_of_workers_may_change_in_between(splits, workers, tmp_path):
-    run = Run("RS", 0, SMALL)
-    whole = plain(simulate(run, splits, workers))
-    with Processes(3) as three:
-        first = plain(islice(simulate(run, splits, three, Checkpoint(tmp_path / "c", run), checkpoint_every=1), 3))
-        rest = plain(simulate(run, splits, workers, Checkpoint(tmp_path / "c", run)))
-    assert first + rest == whole
-
-
-@pytest.mark.parametrize("method", ["FL", "RS"])
-def test_clients_that_rest_on_disk_give_the_same_bits(method, splits, workers, tmp_path):
-    run = Run(method, 0, replace(SMALL, clients=8, participation=0.5))
-    whole = plain(simulate(run, splits, workers))
-    with Inline(resident=1) as tight:
-        assert plain(simulate(run, splits, tight)) == whole
-        first = plain(islice(simulate(run, splits, tight, Checkpoint(tmp_path / "c", run)), 3))
-        rest = plain(simulate(run, splits, tight, Checkpoint(tmp_path / "c", run), checkpoint_every=1))
-    assert first + rest == whole
+    assert resumed_bits(run, splits, workers, tmp_path / "c", after=3) == bits(run, splits, workers)[3:]
 
 
 def test_a_checkpoint_keeps_no_more_files_than_it_needs(splits, workers, tmp_path):

@@ -1,8 +1,6 @@
 """Many clients of a common classifier in one process: what they share changes no bit, whoever is beside them."""
 
-from contextlib import closing
 from dataclasses import replace
-from itertools import islice
 
 import numpy as np
 import pytest
@@ -12,10 +10,11 @@ from repshare.space.agreement import Agreement
 from repshare.space.dual import Dual
 from repshare.space.solution import Total
 from repshare_lab.config import Setting
-from repshare_lab.simulation import Checkpoint, Inline, Processes, rounds, simulate
+from repshare_lab.simulation import rounds
 from repshare_lab.simulation.plan import make_run
 from repshare_lab.simulation.rounds import Simulation
 from repshare_lab.simulation.shared_space import SharedAgreement
+from support.simulations import bits
 
 CROWD = Setting(
     dataset="digits", samples=90, clients=24, rounds=4, eval_every=2, model=("mlp",), space=("patches", "filters=4"),
@@ -23,21 +22,9 @@ CROWD = Setting(
 )  # fmt: skip
 
 
-def bits(run, splits, workers, checkpoint=None):
-    steps = simulate(run, splits, workers, checkpoint)
-    return [[replace(record, seconds=0.0) for record in records] for records in steps]
-
-
 @pytest.fixture(scope="module")
 def expected(splits, inline):
     return bits(make_run("CS", 0, CROWD), splits, inline)
-
-
-def test_a_crowd_has_the_same_bits_with_few_in_memory_and_with_workers(splits, expected):
-    run = make_run("CS", 0, CROWD)
-    with Inline(resident=3) as few, Processes(2) as two:
-        assert bits(run, splits, few) == expected
-        assert bits(run, splits, two) == expected
 
 
 @pytest.mark.parametrize("method", ["CS", "RS"])
@@ -48,13 +35,6 @@ def test_it_does_not_matter_how_many_are_handled_at_once(splits, inline, monkeyp
     expected = bits(run, splits, inline)
     monkeypatch.setattr(rounds, "PLAYED_AT_ONCE", 3 * size)
     assert bits(run, splits, inline) == expected
-
-
-def test_a_crowd_that_was_interrupted_goes_on_to_the_same_bits(splits, inline, expected, tmp_path):
-    run = make_run("CS", 0, CROWD)
-    with closing(simulate(run, splits, inline, Checkpoint(tmp_path, run))) as steps:
-        first = [[replace(record, seconds=0.0) for record in records] for records in islice(steps, 2)]
-    assert first + bits(run, splits, inline, Checkpoint(tmp_path, run)) == expected
 
 
 def test_a_total_that_others_have_read_gives_the_bits_of_one_that_nobody_has(splits, inline, expected, monkeypatch):

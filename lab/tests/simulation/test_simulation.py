@@ -13,38 +13,12 @@ from repshare_lab.simulation import Checkpoint, Inline, Processes, resolve, sche
 from repshare_lab.simulation.plan import make_plan, make_start
 from repshare_lab.simulation.rounds import Simulation
 from repshare_lab.simulation.workers import Worker
+from support.simulations import bits
 
 SMALL = Setting(dataset="digits", samples=150, clients=3, rounds=3, eval_every=2, model=("lenet5",))
 HEADER = 320  # bytes: names, types, shapes and the round, as JSON
 ABSENT = "cuda:99"  # here and elsewhere
 METHODS = ["CL", "IL", "FL", "FD", "RS", "SL", "FC"]
-
-
-def bits(run, splits, workers):
-    """Everything a run says, but for how long it took."""
-    return [[replace(record, seconds=0.0) for record in records] for records in simulate(run, splits, workers)]
-
-
-@pytest.fixture(scope="module", params=[1, 2, 4])
-def processes(request):
-    with Processes(request.param) as workers:
-        yield workers
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_any_number_of_workers_gives_the_same_bits(method, splits, inline, processes):
-    run = Run(method, 0, SMALL)
-    assert bits(run, splits, processes) == bits(run, splits, inline)
-
-
-@pytest.mark.parametrize("method", ["RS", "SCAFFOLD"])
-def test_unequal_clients_that_come_and_go_have_the_same_bits_anywhere(method, splits, inline):
-    unequal = replace(SMALL, samples=200, clients=7, eval_every=3, partition="dirichlet", alpha=1.0, dropout=0.3)
-    run = Run(method, 0, unequal)
-    with Inline(resident=1) as alone, Processes(2) as apart:
-        expected = bits(run, splits, inline)
-        assert bits(run, splits, alone) == expected
-        assert bits(run, splits, apart) == expected
 
 
 def test_the_same_seed_gives_the_same_bits_and_another_does_not(splits, inline):

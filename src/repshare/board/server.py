@@ -1,6 +1,5 @@
 """What stands between clients: a board, or what another method puts in its place."""
 
-from collections.abc import Sequence
 from typing import Any, Protocol
 
 from repshare.errors import ConfigError
@@ -9,9 +8,6 @@ from repshare.sharing.representations import Wants
 
 class Server(Protocol):
     """The other end of an exchange. A method's own one takes at least `accept`, `teach`, `save` and `load`."""
-
-    teaches_by_name: bool = False
-    """Whether a client can learn from some of the others alone, by their names."""
 
     def accept(self, client: str, body: bytes) -> object:
         """Take what a client shares."""
@@ -22,10 +18,6 @@ class Server(Protocol):
 
     def teach(self, client: str, wants: Wants) -> bytes:
         """Give a client what it learns from."""
-
-    def weigh(self, clients: Sequence[str]) -> int:
-        """The bytes of what these clients shared last. Default: none are kept."""
-        return 0
 
     def save(self) -> bytes:
         """All that is needed to continue to the same bits."""

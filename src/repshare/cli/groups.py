@@ -13,7 +13,7 @@ SHARED = "minimum-count share-classes share-inputs releases release-every"
 BUDGET = "epsilon delta planned-releases adjacency"
 LAYOUTS: dict[str, Layout] = {
     "join": {
-        COMMON: "party token-file rounds state dry-run compare alone restart json",
+        COMMON: "party token-file rounds state check-data dry-run compare alone restart json",
         "connection": "ca cert key patience plain-http report",
         "a relay without tokens": "name task",
         "space": "agreement accept-space prefer-own",
@@ -24,7 +24,7 @@ LAYOUTS: dict[str, Layout] = {
         "work": "seed eval-every pace device threads",
     },
     "peer": {
-        COMMON: "party name key trust listen connect rounds state dry-run compare restart json",
+        COMMON: "party name key trust listen connect rounds state check-data dry-run compare restart json",
         "finding and trusting peers": "task multicast first-use timeout",
         "TLS": "ca cert cert-key mutual",
         "space": "agreement prefer-own",
@@ -41,7 +41,8 @@ LAYOUTS: dict[str, Layout] = {
     },
 }
 REMOVED = {
-    "ray": "use the workers of repshare_lab.simulation.cluster in Python",
+    "ray": "d934b08 is the last commit that simulates on a Ray cluster",
+    "topology": "d934b08 is the last commit that simulates clients without a server",
     "inline": "--workers 0 does it",
     "runs": "runs are saved in runs/: change the folder first",
     "data-folder": "repshare data fetch NAME --folder FOLDER once, then it is in the cache",

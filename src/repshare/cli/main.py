@@ -16,6 +16,7 @@ from repshare.errors import ConfigError, RepshareError, StoreError, WorkerFailed
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
 HELP = ("-h", "--help")
 REMOVED = {
+    "plan": "repshare compare --epsilon E shows what a budget costs; d934b08 is the last commit that plans noise",
     "run": "repshare compare --methods RS runs one method",
     "--tyro-write-completion": "there is no tab completion any more",
     "--help-all": "repshare COMMAND --help describes all options",
@@ -77,11 +78,11 @@ COMMANDS: Commands = {
     "predict": Command("Classify samples with what join or peer has learned.", "repshare.cli.party.model:predict"),
     "export": Command("Write what join or peer has learned as ONNX.", "repshare.cli.party.model:export"),
     "keys": CommandGroup("Make keys, and choose which to trust (new, show, trust).", KEYS),
-    "privacy": CommandGroup("Plan, account for and audit privacy (plan, ledger, audit).", PRIVACY),
+    "privacy": CommandGroup("Account for and audit privacy (ledger, audit).", PRIVACY),
     "relay": CommandGroup("Run a relay (serve, invite, revoke, backup, tasks …).", RELAY),
 }
 
-LABORATORY = ("demo", "compare", "methods", "report", "reproduce", "data", "privacy plan", "privacy audit")
+LABORATORY = ("demo", "compare", "methods", "report", "reproduce", "data", "privacy audit")
 TITLE = "Learn together by sharing class sums of representations."
 MORE = """
 

@@ -132,12 +132,12 @@ class RelayExchange(Exchange):
         return max(0, int(status.value("clients", int)) - 1)
 
     def holds(self) -> bool:
-        """Return whether the relay has a release of this client. It has none after an older backup was restored."""
+        """Whether the relay has a release of this client. It has none after an older backup was restored."""
         shown = self.connection.ask("GET", f"{self.task_path()}/status").value("shown", list)
         return len(shown) == MOST_SHOWN or any(row.get("name") == self._own_name() for row in shown)
 
     def describe(self) -> Membership:
-        """Return who this client is, by its token, and what its task is."""
+        """This client's name, by its token, and its task."""
         reply = self.connection.ask("GET", self.task_path() if self.identity else "/v1/me")
         said = {"task": self.task, "client": self.client} if self.identity else reply.json()
         for name, ours in (("task", self.task), ("client", self.client)):
@@ -162,8 +162,8 @@ class RelayExchange(Exchange):
 
     def _query(self, wants: Wants) -> dict[str, Any]:
         chosen: dict[str, Any] = {}
-        if wants.peers is not None:  # a query cannot say "none", but no client is taught by itself
-            chosen["peers"] = wants.peers or (self._own_name(),)
+        if wants.peers is not None:
+            raise ConfigError("a relay hands out nothing by name: leave peers out of the policy")
         if wants.precision != "fp32":
             chosen["precision"] = wants.precision
         return {"observations": wants.observations, "seed": wants.seed, **chosen, **self.identity}

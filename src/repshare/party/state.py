@@ -320,7 +320,7 @@ def _other_facts(client: Client) -> dict[str, Any]:
     privacy: dict[str, Any] = {}
     if guard := client.guard:
         mode = f"{guard.mode}, {guard.policy.adjacency}"
-        privacy["privacy"] = {"epsilon": guard.told, "delta": guard.delta, "mode": mode}
+        privacy["privacy"] = {"epsilon": guard.spent, "delta": guard.delta, "mode": mode}
     return {**privacy, "model": _name(client)}
 
 

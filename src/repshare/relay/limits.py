@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from repshare.board import Board, Wants
 from repshare.board.robust import READ_AT_ONCE, SAMPLED
-from repshare.board.state import BoardState, read_slots
+from repshare.board.state import BoardState
 from repshare.relay.problems import Problem
 from repshare.sharing.task import Task
 from repshare.stores import Transaction
@@ -145,10 +145,6 @@ def size_of_teacher(board: Board, wants: Wants) -> int:
 
     def work(state: Transaction) -> int:
         task = board.task
-        if wants.peers is not None:  # all that they published is read
-            found = [read_slots(state, peer) for peer in wants.peers]
-            rows = sum(len(slots.classes) + sum(map(len, slots.owned.values())) for slots in found)
-            return size_of_rows(task, rows, totals=False)
         sizes = BoardState(task, state).sizes[: task.rows].tolist()
         return size_of_rows(task, sum(1 + min(wants.observations, size) for size in sizes))
 

@@ -92,7 +92,7 @@ class Collaboration:
         return Journal(self._folder / records).read()
 
     def _done(self) -> dict[str, int]:
-        """Return how many rounds of CS each party has done."""
+        """The number of rounds of CS that each party has done."""
         return {name: len(self._read(f"{name}-CS/records.jsonl")) for name in self.names}
 
     def _have_done(self, acts: int) -> bool:

@@ -1,16 +1,13 @@
 """Accuracy against ε of releases of networks' features, next to learning alone and sharing openly."""
 
-import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from matplotlib.axes import Axes
-
 from repshare.records import Line
 from repshare_lab.config import ResolvedSetting, Setting
 from repshare_lab.experiments.experiment import Cell, Row, make_cell
-from repshare_lab.results.plots import STYLES, draw_points, label_ends, panels, save, tidy
+from repshare_lab.results.plots import STYLES, draw_by_epsilon, panels, save, tidy
 from repshare_lab.results.records import entry, find, group
 from repshare_lab.results.terminal import markdown
 
@@ -48,13 +45,14 @@ END_TO_END = tuple(f"RS, ε = {epsilon:g} end to end" for epsilon in EPSILONS)  
 LEVELS: dict[str, Any] = {  # rows without an ε, and their dashes
     "IL": STYLES["IL"].dashes,
     "RS, every round": "-",
+    "RS, one release": (0, (5, 1)),
     "FC (fixed codes)": STYLES["FC"].dashes,
     "FC (codes all zero)": (0, (1, 3)),
-    "RS, one release": (0, (5, 1)),
 }
+FIRST = ("IL", "RS, every round", "FC (fixed codes)", "FC (codes all zero)", "RS, one release")  # in the table
 CURVES: dict[str, Any] = {
-    "": {"marker": "o", "label": "RS, one private release, release-only"},
-    " end to end": {
+    "RS, ε = {}": {"marker": "o", "label": "RS, one private release, release-only"},
+    "RS, ε = {} end to end": {
         "marker": "s",
         "linestyle": (0, (1, 1)),
         "markerfacecolor": "white",
@@ -88,36 +86,15 @@ def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
     """Make a table, and draw a panel for each amount of data."""
     sizes = sorted(group(lines, "samples"))
     rows = []
-    for title in [*LEVELS, *(row.title for row in ROWS if row.title not in LEVELS), *END_TO_END]:
+    for title in [*FIRST, *(row.title for row in ROWS if row.title not in FIRST), *END_TO_END]:
         found = [find(lines, "accuracy", samples=size, row=title) for size in sizes]
         rows.append([title, *(f"{entry(each)} ({len(each)})" if each else "" for each in found)])
     figure, systems = panels(1.2 + 6.0 * len(sizes), 4.4, 1, len(sizes))
     for size, axes in zip(sizes, systems, strict=True):
-        _draw(axes, [line for line in lines if line["samples"] == size])
+        draw_by_epsilon(axes, [line for line in lines if line["samples"] == size], LEVELS, CURVES, EPSILONS)
         (clients,) = (amount.clients for amount in AMOUNTS[setting.dataset] if amount.samples == size)
         about = f"about {size // clients // CLASSES} of a class each"
         tidy(axes, f"{clients} clients, {size:,} samples: {about}", "ε of the one release", "")
     systems[0].set_ylabel("test accuracy [%], mean ± std over seeds")
     figure.legend(*systems[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
     return save(figure, folder, markdown([f"<{setting.dataset}", *(f"{size:,} samples" for size in sizes)], rows))
-
-
-def _draw(axes: Axes, lines: Sequence[Line]) -> None:
-    """Draw private releases as curves over ε; rows without an ε as horizontal lines."""
-    edge, ends = 2 * max(EPSILONS), []
-    by_row = group(lines, "row")
-    for row in ROWS:
-        if row.title in LEVELS and row.title in by_row:
-            mean, colour = statistics.fmean(find(by_row[row.title], "accuracy")), STYLES[row.method].colour
-            axes.axhline(mean, color=colour, linestyle=LEVELS[row.title], linewidth=1.5)
-            ends.append((row.title.replace("one release", "once, no noise"), colour, edge, mean))
-    for ending, style in CURVES.items():
-        found = {epsilon: by_row.get(f"RS, ε = {epsilon:g}{ending}", []) for epsilon in EPSILONS}
-        points = {epsilon: find(own, "accuracy") for epsilon, own in found.items() if own}
-        if points:
-            draw_points(axes, points, color=STYLES["RS"].colour, **style)
-    axes.set_xscale("log")
-    axes.set_xticks(EPSILONS, [f"{epsilon:g}" for epsilon in EPSILONS])
-    axes.set_xlim(min(EPSILONS) / 2, edge)
-    axes.margins(y=0.12)
-    label_ends(axes, ends)

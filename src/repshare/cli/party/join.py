@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from repshare.cli.party.client import WorkOptions, choose_folder, make_client
-from repshare.cli.party.preview import show_preview
+from repshare.cli.party.client import WorkOptions, choose_folder, look_at_data, make_client
+from repshare.cli.party.preview import show_data, show_preview
 from repshare.cli.party.rounds import run_rounds, show_log
 from repshare.cli.terminal import say
 from repshare.config import Policy
@@ -58,7 +58,7 @@ class SecureSumOptions:
     signing_key: Path | None = None
     """This client's key, made by `repshare keys new`, by which the group knows it."""
     threshold: int = 0
-    """Number of members that must stay until the end of a sum, the same for all members.
+    """Number of members that must take part in a sum, the same for all members.
     With fewer than all, the totals with and without a member reveal something about it.
     Default: more than two thirds."""
     step_patience: float = 60.0
@@ -89,6 +89,8 @@ def join(
 
     repshare join https://relay.example.org --party party.py:alice --token-file alice.token
 
+    repshare join https://relay.example.org --party party.py:alice --agreement patients.json --check-data
+
     repshare join https://relay.example.org --party party.py:alice --dry-run
 
     repshare join https://relay.example.org --party party.py:alice --token-file alice.token --m-up 0 --group peers.jsonl
@@ -117,6 +119,9 @@ def join(
     if connection.token_file is not None and connection.token_file.exists() and others_may_read(connection.token_file):
         token = f"the token file {connection.token_file} can be read by other users of this machine"
         say(console, f"warning: {token}: chmod 600 {connection.token_file}", "yellow")
+    if work.check_data:
+        show_data(*look_at_data(party, connection.name or "client", work), console, as_json=work.json)
+        return
     if work.dry_run:
         _preview(make_client(party, connection.name or "client", work, policy), work, secure, console)
         return
@@ -171,7 +176,7 @@ def _preview(client: "Client", work: WorkOptions, secure: SecureSumOptions, cons
     also = ["the token and the request for a teacher"]
     if secure.group is not None:
         _check_shares_sums_only(client.policy)
-        also = ["the token, the members' names, and keys, sealed shares and signatures in the sum's other steps"]
+        also = ["the token, the members' names, and a key with a signature in the sum's first step"]
     if work.report:
         also.append(f"what --report sends: {', '.join(reported(client))}")
     show_preview(client, console, as_json=work.json, also=also, group=_describe_group(secure))
@@ -222,7 +227,7 @@ def _gather(relay: "RelayExchange", state: "State", secure: SecureSumOptions, co
 
     task, policy = state.membership.agreed, state.client.policy
     if secure.threshold:
-        raise ConfigError("in the task's group all who meet must stay until the end of a sum: leave --threshold out")
+        raise ConfigError("in the task's group all who meet take part in a sum: leave --threshold out")
     if policy.noise_shares > 1:
         say(console, check_shares(policy, task.group_members, task.group_members))
     return GatheredExchange(

@@ -12,7 +12,6 @@ from repshare.relay.auth import CLIENT_PATTERN, MOST_DAYS, Role
 from repshare.relay.problems import Problem
 from repshare.secure import MOST_MEMBERS, STEPS
 
-MOST_PEERS = 200  # that one question names
 JSON = "application/json"
 MOST_NUMBER = 2**53  # of a meeting
 Model = TypeVar("Model", bound=BaseModel)
@@ -87,9 +86,6 @@ class TeacherQuery(CallerQuery):
 
     observations: int = Field(1, ge=0, le=1000, description="M↓: observations of each class")
     seed: int = Field(0, ge=0, le=2**64 - 1, description="of the draw: the same one draws the same")
-    peers: tuple[str, ...] = Field(
-        (), max_length=MOST_PEERS, description="clients to learn from, where the task allows it; none: everyone"
-    )
     precision: Precision = Field("fp32", description="number format of the answer")
 
 

@@ -15,7 +15,7 @@ from repshare_lab.methods import averaging, policies
 from repshare_lab.methods.fedavg import WeightsLearner
 
 
-class Body(NamedTuple):
+class AllButHead(NamedTuple):
     """A network without its head."""
 
     network: Network
@@ -29,13 +29,13 @@ class Body(NamedTuple):
 class BodyAverage(averaging.Average):
     """The average of all layers but the head."""
 
-    part = staticmethod(Body)
+    part = staticmethod(AllButHead)
 
 
 class BodyLearner(WeightsLearner):
     """A learner that keeps its head to itself."""
 
-    part = staticmethod(Body)
+    part = staticmethod(AllButHead)
 
 
 FEDPER = Method(

@@ -1,4 +1,4 @@
-"""Methods of moments against their equations in plain NumPy, and in the simulator."""
+"""AFL against its equations in plain NumPy, and in the simulator."""
 
 from dataclasses import replace
 
@@ -16,10 +16,10 @@ from repshare.space import Patches
 from repshare.space.agreement import Agreement
 from repshare_lab.config import Run, Setting
 from repshare_lab.methods import find_method
-from repshare_lab.methods.moments.solvers import unpack
+from repshare_lab.methods.afl import unpack
 from repshare_lab.simulation import Inline, simulate
 from repshare_lab.simulation.plan import make_run, resolve
-from support.simulations import bits, resumed_bits
+from support.simulations import bits
 
 COMMON = Agreement(Patches((1, 8, 8), sizes=(3,), filters=5))  # d = 90
 D = COMMON.space.dimension
@@ -28,23 +28,13 @@ SMALL = Setting(
     dataset="digits", samples=150, clients=3, rounds=3, model=("lenet5", "mlp"), partition="dirichlet", alpha=0.3,
     dropout=0.2, space=WORDS,
 )  # fmt: skip
-SPACE = ("FED3R", "AFL", "FEDCOF")
 
 
-@pytest.mark.parametrize("name", SPACE)
-def test_records_are_the_same_wherever_it_runs(name, splits, inline, processes, tmp_path):
-    run = Run(name, 0, SMALL)
-    whole = bits(run, splits, inline)
-    assert not any(record.trouble for records in whole for record in records)
-    assert bits(run, splits, processes) == whole
-    assert resumed_bits(run, splits, inline, tmp_path) == whole[2:]
-
-
-def parties(digits, name, sizes=(60, 1, 40), **options):
+def parties(digits, sizes=(60, 1, 40), **options):
     """Clients of so many samples, of classes 0 to 7: nobody has 8 and 9."""
     (images, labels), test = digits
     rows = np.flatnonzero(labels.numpy() < 8)
-    method = METHODS[name]
+    method = METHODS["AFL"]
     method = method._replace(options=replace(method.options, **options))
     server, found, start = method.serve(COMMON.task(10), None, method.options), [], 0
     for place, size in enumerate(sizes):
@@ -61,9 +51,9 @@ def parties(digits, name, sizes=(60, 1, 40), **options):
     return server, found
 
 
-def together(digits, name, **given):
+def together(digits, **given):
     """Everybody's vectors (n, d) and one-hot labels (n, C) in fp64, and the weights that the server made (C, d)."""
-    server, clients = parties(digits, name, **given)
+    server, clients = parties(digits, **given)
     records = [client.round(test=False) for client in clients]
     body = server.teach("", Wants(0, 0))
     assert all(record.bytes_up > 0 and not record.trouble for record in records)
@@ -73,33 +63,17 @@ def together(digits, name, **given):
     return vectors, targets, wire.decode_weights(body)[0]["weights"], clients
 
 
-def test_fed3r_is_the_ridge_regression_of_the_pooled_samples(digits):
-    x, y, weights, clients = together(digits, "FED3R", ridge=3.0, normalise=False)
-    a, b = np.zeros((D, D)), np.zeros((D, 10))
-    for vector, target in zip(x, y, strict=True):
-        a += np.outer(vector, vector)
-        b += np.outer(vector, target)
-    expected = np.linalg.inv(a + 3.0 * np.eye(D)) @ b
-    assert weights == pytest.approx(expected.T, abs=2e-5)
-    assert np.abs(expected).max() > 0.02
-    _, _, normal, _ = together(digits, "FED3R", ridge=3.0)
-    lengths = np.linalg.norm(expected, axis=0)
-    assert normal[:8] == pytest.approx((expected / lengths.clip(1e-12)).T[:8], abs=2e-4)
-    assert not normal[8:].any()  # nobody has these
-    assert clients[0].round().test_accuracy > 0.5  # of classes 0 to 9
-
-
 def test_afl_is_the_ridge_regression_of_the_pooled_samples_exactly(digits):
-    x, y, weights, _ = together(digits, "AFL", ridge=3.0)
+    x, y, weights, _ = together(digits, ridge=3.0)
     expected = np.linalg.solve(x.T @ x + 3.0 * np.eye(D), x.T @ y)
     assert weights == pytest.approx(expected.T, abs=1e-7)
-    _, _, other, _ = together(digits, "AFL", ridge=3.0, intermediary=50.0)  # whatever the intermediary is
+    _, _, other, _ = together(digits, ridge=3.0, intermediary=50.0)  # whatever the intermediary is
     assert other == pytest.approx(expected.T, abs=1e-7)
 
 
 def test_afl_is_its_absolute_aggregation_law_two_by_two(digits):
     gamma = 2.0
-    _, _, weights, clients = together(digits, "AFL", ridge=0.5, intermediary=gamma)
+    _, _, weights, clients = together(digits, ridge=0.5, intermediary=gamma)
     solved = []
     for client in clients:
         x, y = client.learner.model.vectors.astype(np.float64), client.learner.model.targets
@@ -114,51 +88,21 @@ def test_afl_is_its_absolute_aggregation_law_two_by_two(digits):
     assert weights == pytest.approx(final.T, abs=1e-6)
 
 
-@pytest.mark.parametrize("means", [1, 3])
-def test_fedcof_is_its_equations(digits, means):
-    gamma = 0.5
-    _, _, weights, clients = together(digits, "FEDCOF", ridge=gamma, means=means)
-    found = {label: [] for label in range(10)}
-    for client in clients:
-        x, labels = client.learner.model.vectors.astype(np.float64), client.learner.model.labels
-        for label in range(10):
-            members = x[labels == label]
-            parts = [members[start::means] for start in range(means)]
-            found[label] += [(len(part), part.mean(axis=0)) for part in parts if len(part)]
-    g, b, total, count = np.zeros((D, D)), np.zeros((D, 10)), np.zeros(D), 0
-    for label, rows in found.items():
-        if not rows:
-            continue
-        size = sum(n for n, _ in rows)
-        mean = sum(n * row for n, row in rows) / size
-        covariance = sum(n * np.outer(row - mean, row - mean) for n, row in rows) / max(len(rows) - 1, 1)
-        g += (size - 1) * (covariance + gamma * np.eye(D))
-        b[:, label], total, count = size * mean, total + size * mean, count + size
-    expected = np.linalg.inv(g + np.outer(total, total) / count) @ b
-    expected = (expected / np.linalg.norm(expected, axis=0).clip(1e-12)).T
-    assert weights == pytest.approx(expected, abs=2e-5)
-    assert clients[0].round().test_accuracy > 0.4
-
-
-@pytest.mark.parametrize("name", SPACE)
-def test_one_client_and_one_sample_are_enough(digits, name):
+def test_one_client_and_one_sample_are_enough(digits):
     for sizes in ((1,), (30,)):
-        _, _, weights, _ = together(digits, name, sizes=sizes)
+        _, _, weights, _ = together(digits, sizes=sizes)
         assert np.isfinite(weights).all()
         assert weights.any()
 
 
-@pytest.mark.parametrize("name", SPACE)
-def test_each_client_shares_once_and_only_from_enough_samples(digits, name):
-    server, clients = parties(digits, name)
+def test_each_client_shares_once_and_only_from_enough_samples(digits):
+    server, clients = parties(digits)
     first = [client.round(test=False).bytes_up for client in clients]
     taught = server.teach("", Wants(0, 0))
     assert [client.round(test=False).bytes_up for client in clients] == [0, 0, 0]
     assert server.teach("", Wants(0, 0)) == taught
-    if name != "FEDCOF":  # the upper triangle and C vectors, whoever shares them
-        numbers = D * (D + 1) // 2 + D * 10
-        assert set(first) == {first[0]}
-        assert 0 < first[0] - numbers * (8 if name == "AFL" else 4) < 300
+    assert set(first) == {first[0]}
+    assert 0 < first[0] - 8 * (D * (D + 1) // 2 + D * 10) < 300  # the upper triangle and C vectors, whoever shares them
     client = clients[0]
     client.learner.policy = replace(client.policy, minimum_count=61)
     arrays, _, samples = wire.decode_weights(client.learner.release(1))
@@ -169,8 +113,8 @@ def test_each_client_shares_once_and_only_from_enough_samples(digits, name):
 
 def test_a_run_is_one_round_to_share_and_one_to_collect(splits, inline):
     setting = resolve(replace(SMALL, rounds=30, dropout=0.0), splits)
-    assert [make_run(name, 0, setting).setting.rounds for name in (*SPACE, "CS", "FL")] == [2, 2, 2, 10, 30]
-    first, second = bits(make_run("FED3R", 0, setting), splits, inline)
+    assert [make_run(name, 0, setting).setting.rounds for name in ("AFL", "CS", "FL")] == [2, 10, 30]
+    first, second = bits(make_run("AFL", 0, setting), splits, inline)
     assert [(one.bytes_up > 10_000, two.bytes_up) for one, two in zip(first, second, strict=True)] == [(True, 0)] * 3
     assert [0 < record.bytes_down - 4 * D * 10 < 200 for record in second] == [True] * 3
     assert [record.test_accuracy for record in first] == [record.test_accuracy for record in second]
@@ -178,9 +122,10 @@ def test_a_run_is_one_round_to_share_and_one_to_collect(splits, inline):
 
 def test_second_moments_of_fewer_samples_than_dimensions_show_whose_they_are(digits):
     """lab/notebook/privacy.md says so: a sample lies in their span, and no other image does."""
-    _, (client, *_) = parties(digits, "FED3R", sizes=(40,))
+    _, (client, *_) = parties(digits, sizes=(40,))
     moments = wire.decode_weights(client.learner.release(1))[0]["moments"]
-    values, directions = torch.linalg.eigh(unpack(moments, D))
+    gamma = client.learner.options.intermediary  # which everybody knows
+    values, directions = torch.linalg.eigh(unpack(moments, D) - gamma * torch.eye(D))
     outside = directions[:, values < values.max() * 1e-6]
     others = COMMON.space(digits[0][0][200:240])
     own = torch.from_numpy(client.learner.model.vectors)
@@ -191,20 +136,18 @@ def test_second_moments_of_fewer_samples_than_dimensions_show_whose_they_are(dig
 
 def test_what_cannot_work_is_refused(digits, splits):
     for word, why in (
-        ("FED3R.ridge=0", "ridge must be above 0"),
+        ("AFL.ridge=-1", "ridge must be"),
         ("AFL.intermediary=0", "intermediary must be above"),
-        ("FEDCOF.means=0", "means must be a whole"),
     ):
         with pytest.raises(ConfigError, match=why):
-            find_method(word.split(".")[0], Setting(method_options=(word,)))
-    _, clients = parties(digits, "AFL")
+            find_method("AFL", Setting(method_options=(word,)))
     with pytest.raises(ConfigError, match="leave peers out"):
         METHODS["AFL"].adapt(Policy(peers=("c1",)))
     with pytest.raises(ConfigError, match="epsilon"):
-        METHODS["FED3R"].adapt(Policy(epsilon=1.0))
+        METHODS["AFL"].adapt(Policy(epsilon=1.0))
     with pytest.raises(ConfigError, match="AFL has none"):
         next(simulate(Run("AFL", 0, replace(SMALL, attackers=0.4, attack="flip")), splits, Inline()))
-    server, clients = parties(digits, "AFL", ridge=0.0)  # 101 samples of 90 dimensions, but by far not independent
+    server, clients = parties(digits, ridge=0.0)  # 101 samples of 90 dimensions, but by far not independent
     clients[1].round(test=False)
     with pytest.raises(ConfigError, match="do not fill the 90 dimensions of the space: give a larger ridge"):
         server.teach("", Wants(0, 0))

@@ -1,1 +1,0 @@
-"""Methods of clients that share moments of their features: means, second moments, covariances."""

@@ -1,1 +1,0 @@
-"""Methods of clients that share class prototypes, the mean features of a class."""
