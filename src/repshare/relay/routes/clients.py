@@ -34,7 +34,7 @@ async def publish(service: Service, request: Request) -> Response:
         version, verdict = await service.write(board.store, partial(board.accept_in, client=client, body=body), size)
     for each, reason in verdict.left_out.items():
         await service.run(activity.forget, opened.activity, [each])
-        service.accepted(request, "leave-out", task=name, client=each, reason=reason)
+        service.note_action(request, "leave-out", task=name, client=each, reason=reason)
     if verdict.refused is not None:
         service.versions.notify(name)
         raise LeftOut(verdict.refused)
