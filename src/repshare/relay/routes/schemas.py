@@ -24,7 +24,7 @@ class Body(BaseModel):
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
 
 
-class Privacy(Body):
+class PrivacySpent(Body):
     """The privacy budget that a client reports as spent."""
 
     epsilon: float = Field(ge=0, le=LARGEST)
@@ -47,7 +47,7 @@ class RoundReport(Body):
     held_out_alone: Share | None = Field(None, description="there, of a classifier of the client's own samples")
     in_use: Literal["together", "alone"] | None = Field(None, description="whose classifier the client uses")
     gap: float | None = Field(None, ge=0, le=LARGEST, description="duality gap of the client's samples, a sample")
-    privacy: Privacy | None = None
+    privacy: PrivacySpent | None = None
     model: str | None = Field(None, max_length=100, description="what it is, in some words")
 
 
