@@ -35,8 +35,8 @@ norm bound is √84, the most that 84 tanh features can have, except in the last
 TAIL = """
 With a norm bound that fits the features, what is too long is refused at the door, whatever the aggregate. Without one,
 the mean is lost; the robust aggregates hold the class means, but observations, which go to clients one by one, still
-arrive a hundred times too long. So a relay's tasks have a norm bound of 4 √d' unless `--norm-bound` says otherwise. A
-fifth is the most that `trimmed` bears; the others bear fewer than half. Means turned round did no harm in 30 rounds,
+arrive a hundred times too long. So a relay's tasks have a norm bound of 4 √d' unless `--norm-bound` says otherwise. The
+median bears fewer than half. Means turned round did no harm in 30 rounds,
 even with the mean; why, and whether that lasts for 100 rounds, was not measured.
 """
 

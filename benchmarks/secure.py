@@ -30,7 +30,7 @@ CASES = [
 HEAD = """# What a secure sum costs a member
 
 `python benchmarks/secure.py`: every member is a thread of one process, and they meet in memory. Time: processor seconds
-of the whole sum, divided by the number of members. Sent and received: the messages of all five steps, without HTTP.
+of the whole sum, divided by the number of members. Sent and received: the messages of both steps, without HTTP.
 Plain: the release that a member would send without a group (class means in fp32, no observations).
 
 | members | classes × d' | time | sent | received | plain |

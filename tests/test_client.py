@@ -132,7 +132,7 @@ def test_only_what_the_policy_allows_leaves(halves):
 
 def test_a_client_learns_only_from_the_peers_it_names(halves):
     data, _ = halves
-    board = Board(Task(10, 84, named_peers=1))
+    board = Board(Task(10, 84))
     a, b = pair(data, board, policies=(Policy(peers=("c",)), Policy(peers=("a",))))
     record_a, record_b = list(zip(a.rounds(3), b.rounds(3), strict=True))[-1]
     assert record_a.kd is None

@@ -3,6 +3,7 @@
 import ast
 import importlib
 import inspect
+import json
 import os
 import re
 import shutil
@@ -12,9 +13,12 @@ import textwrap
 from dataclasses import fields, is_dataclass
 from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
+from repshare.space.exposure import Exposure
+from repshare_lab.cli.audit import is_broken
 from support.browsers import Visit, start_browser
 from support.warm import run_warm
 
@@ -96,6 +100,27 @@ def test_rows_of_tables_are_those_of_the_records(page):
         heads = re.compile(r"\| (\w.* )?\| .*\n\|[-:|]+\|\n((?:\|.*\n)+)")
         told = {row for _, body in heads.findall(section) for row in body.splitlines()} if tables else set()
         assert told - rows == set()
+
+
+def test_what_attacks_come_to_is_said_as_the_records_have_it():
+    allowed, known = [], []
+    for file in (ROOT / "docs/results").glob("leakage-*/records.jsonl"):
+        classes = 2 if "breast_cancer" in file.parent.name else 10
+        for line in map(json.loads, file.read_text().splitlines()):
+            if line["method"] == "CS" and Exposure(line["d"], classes, line["behind"], sums=False).allowed:
+                allowed.append(fmean(line["auc"]))
+                known += [fmean(line["half_known"])] if line["half_known"] else []
+    told = (ROOT / "docs/what-leaves.md").read_text()
+    said = "attacks come to ([\\d.]+) at most, by one who knows half of the members to ([\\d.]+)"
+    assert re.findall(said, told) == [(f"{max(allowed):.2f}", f"{max(known):.2f}")]
+    audits = [
+        json.loads((ROOT / f"docs/results/privacy-audit/{name}.json").read_text())
+        for name in ("common", "broken-common")
+    ]
+    right, broken = ([is_broken(line) for line in audit["membership"]] for audit in audits)
+    said = "attacked in (\\d+) settings: none proved more than the accounted ε; with half .* on purpose, (\\d+) did"
+    assert not any(right)
+    assert re.findall(said, told) == [(str(len(right)), str(sum(broken)))]
 
 
 def test_the_exchange_of_ones_own_fulfils_the_contract(tmp_path):

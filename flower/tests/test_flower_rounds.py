@@ -1,7 +1,6 @@
 """Questions and answers between a server and its nodes: the simulator's bits, and nothing else that leaves."""
 
 import builtins
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -169,7 +168,7 @@ def test_one_bad_node_does_not_stop_the_others():
 def test_a_client_whose_wish_is_refused_trains_without_a_teacher():
     nodes = Troubled(SMALL | {"method": "RS"}, change=lambda kind, node, fields: fields | {"peers": ["x", "client 1"]})
     collaboration = runs.describe(context(nodes.config))
-    collaboration.server.task = replace(collaboration.server.task, named_peers=0)
+    collaboration.server.key = b"as a relay has one"
     first, *_ = collaborate(nodes, collaboration)
     assert first.answered == 2
     assert len(first.refused) == 2

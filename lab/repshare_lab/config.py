@@ -56,7 +56,7 @@ class Setting:
     weighted: bool = True
     """A client's class mean counts by its number of samples. If false, all clients count the same."""
     aggregation: Aggregation = "mean"
-    """How the class means of clients are combined. median, trimmed and geometric tolerate a few dishonest clients."""
+    """How the class means of clients are combined. median: bears fewer than half dishonest clients."""
     attackers: float = 0.0
     """Fraction of clients that attack the others."""
     attack: Attack = "flip"

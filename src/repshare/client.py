@@ -3,7 +3,7 @@
 import io
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from repshare.config import Level, Policy
+from repshare.config import Policy
 from repshare.errors import BudgetExhausted, ConfigError, ExchangeError
 from repshare.exchange import Exchange, Traffic
 from repshare.measures import Measures, Record, measure
@@ -49,7 +49,6 @@ class Client:
         seed: int = 0,
         device: str = "cpu",
         head: str | None = None,
-        levels: Sequence[Level] | None = None,
         ledger: Path | None = None,
         space: Agreement | Space | None = None,
         classes: int | None = None,
@@ -70,7 +69,6 @@ class Client:
             seed: The seed of its random streams.
             device: The PyTorch device on which it trains. auto: a GPU (cuda, mps) if there is one, else cpu.
             head: Name of the model's last linear layer, if it cannot be found automatically.
-            levels: With a privacy budget, each sample's own: "public", "never", or the ε that it may spend.
             ledger: With a privacy budget, the file that records what was spent. Without one, that is forgotten with
                 this client.
             space: The space that clients agree on, in place of a model. CS's default: what suits the data, from seed 0.
@@ -87,7 +85,7 @@ class Client:
         samples, test = as_samples(data, device), as_samples(test, device)
         self.samples, self.test, alone = samples, test, method.serve is None
         self.setup = Setup(
-            samples, policy, name, seed, model, head, space, classes, alone, norm_bound, secret, levels, method.options
+            samples, policy, name, seed, model, head, space, classes, alone, norm_bound, secret, method.options
         )
         self.learner = method.learner(self.setup)
         self.policy = policy = self.learner.policy
@@ -96,7 +94,7 @@ class Client:
             features.check(described.representation, described.name)
         if test is not None:
             test.check_labels(self.learner.classes)
-        self.guard = self.learner.guard = make_guard(self.learner, name, seed, levels, ledger)
+        self.guard = self.learner.guard = make_guard(self.learner, name, seed, ledger)
         self.round_number, self.released = 0, 0
         self.trouble: ExchangeError | BudgetExhausted | None = None  # what kept the last round from exchanging
 

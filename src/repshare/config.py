@@ -11,10 +11,9 @@ from repshare.errors import ConfigError
 from repshare.fields import check_fits, check_not_negative, check_one_of, check_positive, check_whole
 
 SpaceLoss = Literal["squared", "discriminant"]
-Aggregation = Literal["mean", "median", "trimmed", "geometric"]
+Aggregation = Literal["mean", "median"]
 Compute = Literal["fp32", "bf16"]
 Precision = Literal["fp32", "fp16", "int8"]
-Level = float | Literal["public", "never"]  # a sample's own privacy budget: ε, none needed, or nothing of it leaves
 
 
 FEWEST = 3  # samples in an average that leaves: of two, whoever has one knows the other
@@ -60,7 +59,7 @@ class Sharing:
     Default: refuse, unless there is a budget."""
     peers: tuple[str, ...] | None = None
     """Names of the clients to learn from ("client 1", "client 2" … in a simulation). Default: all.
-    At a relay this needs a task that was created with --named-peers."""
+    A relay hands out nothing by name."""
     precision: Precision | None = None
     """Number format of what a client shares. Default: fp32; fp16 in a space, where what it receives has it, too."""
     releases: int | None = None
@@ -102,12 +101,12 @@ class Privacy:
     adjacency: Literal["replace", "add-remove"] = "replace"
     """Which change of the data ε hides.
     replace: one sample is replaced by another of its class; the number of samples is public.
-    add-remove: one sample is added or removed; counts get noise, too, and each sample is charged by its own length."""
+    add-remove: one sample is added or removed; in a common space with the loss discriminant only."""
     seeded_noise: bool = False
     """Draw the noise from the seed, to be reproducible. Such noise gives no privacy; releases are marked."""
     noise_shares: int = 1
     """CS, --group: number of members whose noise together is enough for ε. Each adds that fraction of it.
-    It is at most the number that must stay in a sum, less those that may collude. Default: each adds all of it."""
+    It is at most the number that must take part in a sum, less those that may collude. Default: each adds all of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,14 +114,14 @@ class RepresentationOptions:
     """RS and FD: class means and observations of a network's features."""
 
     lambda_kd: float = 10.0
-    """λ_KD: how strongly features are pulled towards the global mean of their class. 0 switches it off."""
+    """λ_KD: how strongly features are pulled towards the global mean of their class. 0 switches it off.
+    L_KD is an average over d' features: for the paper's sum, give λ_KD · d'."""
     lambda_disc: float = 1.0
-    """λ_disc: weight of the contrastive discriminator's loss. 0 switches it off."""
+    """λ_disc: weight of the contrastive discriminator's loss. 0 switches it off.
+    L_disc is an average over C classes: for the paper's sum, give λ_disc · C."""
     start: Literal["zeros", "none"] = "zeros"
     """RS, FD: what the class means of others are before anybody has shared any, in a client's first round.
     zeros: no length at all, close to those of untrained networks. none: no teacher, cross-entropy alone."""
-    summed: bool = False
-    """Sum the loss terms over features and classes, as the paper's formulas do, instead of averaging them."""
     n_avg: int = 10
     """Number of samples averaged into each observation.
     Smaller values carry more information, and reveal more about your samples."""

@@ -191,5 +191,3 @@ class Description(NamedTuple):
     name: str
     """What it learns with: a kind of network, or a space."""
     parameters: int
-    size: int
-    """Bytes of what it learns, on disk."""

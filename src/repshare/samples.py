@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from repshare.batches import Indexed
-from repshare.config import Level, Policy
+from repshare.config import Policy
 from repshare.errors import ConfigError, DataError
 
 Labelled = Dataset[Any] | DataLoader[Any] | tuple[Any, Tensor] | tuple[Any, NDArray[Any]]
@@ -123,7 +123,6 @@ class Setup(NamedTuple):
     """Whether nothing will ever be shared."""
     norm_bound: float = math.inf
     secret: bytes | None = None
-    levels: Sequence[Level] | None = None
     options: Any = None
     """The method's."""
 

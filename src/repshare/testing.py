@@ -12,7 +12,6 @@ Subclass a contract in a test file, and give it the fixtures that it asks for:
 
 import threading
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +24,7 @@ from repshare.sharing.representations import Release, Teacher, stack
 from repshare.sharing.task import Task
 from repshare.stores import Database, Store, Transaction
 
-TASK = Task(classes=2, dimension=2, named_peers=3)
+TASK = Task(classes=2, dimension=2)
 """The task of the exchanges under test."""
 MANY = 8
 """M↓. A board draws that many observations a class; peers ask that many of each other."""
@@ -206,20 +205,6 @@ class ExchangeContract:
     def test_bytes_that_are_no_release_are_malformed(self, join: Join) -> None:
         with pytest.raises(Malformed):
             join("a").publish(b"not a release")
-
-    def test_a_client_is_taught_by_the_peers_it_names(self, join: Join) -> None:
-        c, others = join("c"), ("b", "d", "e")
-        join("a").publish(release(1.0, label=0))
-        for name in others:
-            join(name).publish(release(3.0, label=1))
-
-        def taught(**wanted: Any) -> list[int]:
-            teacher = wire.decode_teacher(c.collect(Wants(MANY, 0, **wanted)))
-            return [int(label) for label in teacher.means.labels]
-
-        assert taught() == [0, 1]
-        assert taught(peers=(*others, "nobody")) == [1]
-        assert taught(peers=()) == []
 
     def test_the_same_question_has_the_same_answer_until_something_changes(self, join: Join) -> None:
         a, b, c = join("a"), join("b"), join("c")

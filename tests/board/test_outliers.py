@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from repshare import Board, Client, LocalExchange
+from repshare.board.outliers import strangeness
 from repshare.methods import CS
 from repshare.space import Patches
 from repshare.space.agreement import Agreement
@@ -33,3 +34,15 @@ def test_in_a_common_space_a_client_whose_samples_are_noise_is_unlike_the_others
     for name in ("half", "all", "one"):
         there.withdraw(name)
     assert there.status().strangeness == [None, None]
+
+
+def test_strangeness_names_the_one_that_is_far_away():
+    rows = np.random.default_rng(0).normal(size=(9, 3))
+    rows[4] += 50
+    scores = strangeness(rows)
+    assert scores.argmax() == 4
+    assert scores[4] > 10 > np.delete(scores, 4).max()
+
+
+def test_clients_that_all_agree_are_not_strange():
+    assert strangeness(np.full((5, 2), 3.0)).tolist() == [0] * 5

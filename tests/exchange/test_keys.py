@@ -174,14 +174,6 @@ def test_on_first_use_nobody_is_believed_whose_signature_is_wrong(tmp_path):
     assert trust.get("alice") is None
 
 
-def test_a_trust_file_survives_a_line_that_a_crash_cut_off(tmp_path):
-    path = tmp_path / "trust.jsonl"
-    Trust(path).add("alice", ALICE.public)
-    path.write_text(path.read_text() + '{"name": "ev')
-    Trust(path).add("bob", EVE.public)
-    assert [name for name, _ in Trust(path)] == ["alice", "bob"]
-
-
 def test_a_trust_file_written_by_hand_needs_no_end_of_its_last_line(tmp_path):
     path = tmp_path / "trust.jsonl"
     path.write_text(json.dumps({"name": "alice", "key": ALICE.public.hex()}))

@@ -44,17 +44,16 @@ def test_cross_entropy_is_minus_the_log_of_the_right_class():
     assert float(cross_entropy(torch.tensor(logits), torch.tensor(labels))) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(("summed", "expected"), [(True, (2 + 4) / 2), (False, (2 + 4) / 4)])
-def test_distillation_is_the_squared_distance_to_the_mean_of_the_own_class(summed, expected):
+def test_distillation_is_the_squared_distance_to_the_mean_of_the_own_class():
     features, labels = torch.tensor([NORTH, EAST]), torch.tensor([0, 2])
     teacher = lesson(means=(EAST, SOUTH, WEST))  # ‖north − east‖² = 2, ‖east − west‖² = 4
-    assert float(distillation(features, labels, teacher, summed=summed)) == pytest.approx(expected)
+    assert float(distillation(features, labels, teacher)) == pytest.approx((2 + 4) / 2 / 2)  # two samples, two features
 
 
 def test_samples_of_a_class_nobody_shared_do_not_count_in_distillation():
     features, labels = torch.tensor([NORTH, EAST]), torch.tensor([0, 2])
     teacher = lesson(means=(EAST, SOUTH, WEST), has_mean=(True, True, False))
-    assert float(distillation(features, labels, teacher, summed=True)) == pytest.approx(2)
+    assert float(distillation(features, labels, teacher)) == pytest.approx(2 / 2)
 
 
 def test_distillation_without_any_shared_class_is_nothing():
@@ -146,7 +145,6 @@ def test_discrimination_equals_the_loop_of_algorithm_2(has_observation):
         torch.tensor(STUDENT), torch.tensor([TEACHER]), torch.tensor(LABELS), torch.tensor(has_observation)
     )
     totals = loop_discrimination(STUDENT, TEACHER, LABELS, has_observation)
-    assert float(discrimination(pairs, summed=True)) == pytest.approx(np.mean(totals), rel=1e-5)
     assert float(discrimination(pairs)) == pytest.approx(np.mean(totals) / sum(has_observation), rel=1e-5)
 
 

@@ -264,7 +264,7 @@ def test_no_sample_at_all_is_refused(few):
 @pytest.mark.parametrize(
     "change",
     [{"learning_rate": 3e-3}, {"optimizer": "sgd"}, {"optimizer": "adamw"}, {"batch_size": 16}, {"epochs": 2},
-     {"summed": True}, {"lambda_kd": 1.0}, {"lambda_disc": 5.0}, {"lambda_length": 1.0}],
+     {"lambda_kd": 1.0}, {"lambda_disc": 5.0}, {"lambda_length": 1.0}],
     ids=str,
 )  # fmt: skip
 def test_every_choice_about_training_shows_in_the_weights(few, change):
@@ -273,17 +273,6 @@ def test_every_choice_about_training_shows_in_the_weights(few, change):
         each.targets = each.make_targets(teacher(np.random.default_rng(0)))
         each.train()
     assert not torch.equal(weights(usual), weights(changed))
-
-
-def test_summed_losses_are_the_averaged_ones_times_features_and_classes(few):
-    averaged = learner(few, Policy(lambda_kd=10.0, lambda_disc=1.0, lambda_length=2.0))
-    summed = learner(few, Policy(lambda_kd=10.0 / 84, lambda_disc=1.0 / 10, lambda_length=2.0 / 84, summed=True))
-    for each in (averaged, summed):
-        each.targets = each.make_targets(teacher(np.random.default_rng(0)))
-    losses = [each.train() for each in (averaged, summed)]
-    assert losses[1].kd == pytest.approx(84 * losses[0].kd, rel=1e-3)
-    assert losses[1].disc == pytest.approx(10 * losses[0].disc, rel=1e-3)
-    assert torch.allclose(weights(averaged), weights(summed), atol=1e-4)
 
 
 def noisy(seed=0):

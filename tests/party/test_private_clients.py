@@ -91,16 +91,6 @@ def test_who_lost_a_state_is_told_that_its_ledger_is_lost_too(digits, tmp_path, 
     assert ("the ledger was lost with it" in str(caught.value)) == (policy.epsilon is not None)
 
 
-def test_levels_are_for_budgets_of_their_own(digits):
-    levels = ["never"] * 100 + ["public"] * 100
-    with pytest.raises(ConfigError, match="epsilon"):
-        make_client(digits, Policy(), levels=levels)
-    client = make_client(digits, replace(PRIVATE, adjacency="add-remove", epsilon=1e4), levels=levels)
-    client.round()
-    (release,) = client.exchange.heard
-    assert 90 < release.means.counts.sum() < 110
-
-
 def test_logits_can_be_private_and_weights_and_batches_cannot(splits):
     setting = Setting(dataset="digits", samples=150, clients=3, rounds=1, model=("lenet5",), policy=PRIVATE)
     setting = resolve(setting, 1000)
@@ -116,9 +106,8 @@ def test_logits_can_be_private_and_weights_and_batches_cannot(splits):
                 next(simulate(Run(method, 0, seldom), splits, workers))
 
 
-@pytest.mark.parametrize("adjacency", ["replace", "add-remove"])
-def test_simulated_noise_is_the_same_for_clients_that_rested_on_disk(splits, adjacency):
-    policy = replace(PRIVATE, adjacency=adjacency, epsilon=200.0, seeded_noise=True)
+def test_simulated_noise_is_the_same_for_clients_that_rested_on_disk(splits):
+    policy = replace(PRIVATE, epsilon=200.0, seeded_noise=True)
     run = Run("RS", 0, Setting(dataset="digits", samples=150, clients=2, rounds=3, model=("lenet5",), policy=policy))
     told = []
     for pool in (Inline(), Inline(resident=1)):

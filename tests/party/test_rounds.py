@@ -5,14 +5,16 @@ import time
 from dataclasses import replace
 from itertools import islice
 
+import numpy as np
 import pytest
 
-from repshare import Board, Client, LocalExchange
+from repshare import Board, Client, LeNet5, LocalExchange, Policy, Task
 from repshare.errors import Unreachable
 from repshare.exchange.relay import Membership
 from repshare.party import rounds as party_rounds
-from repshare.party.rounds import take_part_until_settled
+from repshare.party.rounds import take_part_in_group, take_part_until_settled
 from repshare.party.state import State
+from repshare.sharing import wire
 from repshare.space import dual
 from support.space_parties import COMMON
 
@@ -149,3 +151,30 @@ def test_those_who_are_gone_are_waited_for_once(board, tmp_path, splits, monkeyp
     late = [seconds > 0.6 for seconds in waited]
     assert late[1:3] == [True, True], "it waits for all four while the total is new to it"
     assert not any(late[3:])
+
+
+class Spoilt(LocalExchange):
+    """A board whose total is spoilt from the second look at it on."""
+
+    collected = 0
+
+    def collect(self, wants):
+        self.collected += 1
+        teacher = wire.decode_teacher(super().collect(wants))
+        if self.collected > 1:
+            teacher.means.vectors[:] = np.inf
+        return wire.encode_teacher(teacher)
+
+
+def test_a_network_in_a_group_trains_in_every_meeting_never_settles_and_outlives_a_spoilt_total(tmp_path, splits):
+    data = splits.train.images[:100].astype("float32"), splits.train.labels[:100]
+    board = Board(Task(10, 84))
+    Client(LeNet5(), data, LocalExchange(board, "b"), name="b").round()
+    client = Client(LeNet5(), data, Spoilt(board, "a"), name="a", policy=Policy(m_up=0))
+    state, told = State(tmp_path / "a", client, Membership("digits", "a", board.task)), []
+    state.restore()
+    records = take_part_in_group(state, client.exchange.exchange, 4, settled=lambda: told.append("settled"))
+    troubled = [record.trouble for record in records if record is not None]
+    assert [each is None for each in troubled] == [True, False, False, False]
+    assert all("not finite" in each for each in troubled[1:])
+    assert not told

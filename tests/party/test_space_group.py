@@ -81,7 +81,7 @@ def test_a_group_shares_the_noise_of_a_private_total(tmp_path):
         for name in MEMBERS:
             assert group.processes[name].process.wait(PATIENCE_SECONDS) == 0, group.told(name)
         told = group.told("p0")
-        assert "ε holds if at most 1 of 4 members drop out of a sum, and at most 0 collude" in told
+        assert "ε holds if at most 1 of 4 members are missing from a sum, and at most 0 collude" in told
         assert "releases are (ε = 50, δ = 1e-05)-differentially private" in told
         assert "warning" not in told
         totals = {name: (group.state(name) / "total").read_bytes() for name in MEMBERS}

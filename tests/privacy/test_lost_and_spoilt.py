@@ -55,16 +55,15 @@ def at_once(clients):
 
 
 def test_a_member_that_spoils_a_sum_is_named_and_costs_no_budget(monkeypatch):
-    clients, deal = in_a_group(Meetings()), Member.deal
+    clients, mask = in_a_group(Meetings()), Member.mask
 
-    def misdeal(member, announced):
-        if member.name == "carol":
-            member._seed = bytes(len(member._seed))  # its shares will not fit what it committed itself to
-        return deal(member, announced)
+    def mask_wrongly(member, announced, vector):
+        body = mask(member, announced, vector)
+        return body[:-1] + bytes([body[-1] ^ 1]) if member.name == "carol" else body  # no signature of hers
 
-    monkeypatch.setattr(Member, "deal", misdeal)
+    monkeypatch.setattr(Member, "mask", mask_wrongly)
     for record in at_once(clients).values():
-        assert "the shares of carol's seed do not fit together" in record.trouble
+        assert "carol was told of other members, or its message was changed" in record.trouble
     assert [len(each.guard.ledger.entries) for each in clients.values()] == [0, 0, 0]
     monkeypatch.undo()
     assert {record.trouble for record in at_once(clients).values()} == {None}

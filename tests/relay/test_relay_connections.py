@@ -4,7 +4,6 @@ import http.client
 import re
 import signal
 import socket
-import threading
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
@@ -109,17 +108,6 @@ def test_names_of_files_that_strangers_make_up_are_not_kept(tmp_path):
             assert answer.status == 404
             before = megabytes(relay) if number == 200 else before  # threads and their memory are there by then
         assert megabytes(relay) - before < 20  # kept, they would be 65
-
-
-def test_many_who_come_first_at_once_do_not_all_pack_the_same_file(tmp_path):
-    with start_relay(tmp_path, cold=True) as relay:
-        before = megabytes(relay)
-        asking = [threading.Thread(target=relay.ask, args=("GET", "/")) for _ in range(40)]
-        for each in asking:
-            each.start()
-        for each in asking:
-            each.join()
-        assert megabytes(relay) - before < 60
 
 
 def test_where_there_are_too_many_connections_the_address_with_most_loses_its_oldest(tmp_path):

@@ -107,19 +107,6 @@ def test_a_registry_that_vanishes_under_a_running_relay_deletes_nothing(tmp_path
         assert relay.ask("GET", "/v1/tasks/digits/status").json()["clients"] == 1
 
 
-def test_what_an_earlier_version_kept_is_read_and_its_checksum_goes_with_the_value(redis_url):
-    database = open_database(redis_url)
-    connection, name = database.connection, "repshare:{t}"
-    connection.hset(name, mapping={"#": "v17abc", ".a": b"old", "~a": "1", ".b": b"old", "~b": "2"})
-    store = database.store("t")
-    assert store.items() == {"a": b"old", "b": b"old"}
-    store.transact(lambda state: state.set({"a": b"new"}))
-    store.transact(lambda state: state.delete(["b"]))
-    assert store.items() == {"a": b"new"}
-    assert set(connection.hkeys(name)) == {b"#", b".a"}
-    database.close()
-
-
 def test_a_redis_that_lost_its_last_changes_is_noticed_in_the_midst_of_work(redis_url):
     """After a failover or a crash, versions are counted again: the same number must not mean the same values."""
     database = open_database(redis_url)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 TESTS = Path(__file__).parent.parent
 MOST = {  # entered by one request, and changes from one file to another. These numbers may only go down
-    "PUT": {"files": 18, "functions": 85, "changes": 58},
-    "GET": {"files": 16, "functions": 65, "changes": 48},
+    "PUT": {"files": 18, "functions": 80, "changes": 58},
+    "GET": {"files": 16, "functions": 62, "changes": 48},
 }
 
 

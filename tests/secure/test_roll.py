@@ -71,9 +71,9 @@ def test_after_a_loss_the_rest_wait_for_nobody_and_begin_from_the_total_that_all
     relay.gather(*INVITED)
     relay.meet(*INVITED)
     relay.gather(*INVITED, base="aa")
-    relay.meet(*INVITED, steps=2)
+    relay.meet(*INVITED, steps=1)
     for name in INVITED[:3]:
-        relay.meetings.put(INVITED, 2, 2, name, b"", 60.0)
+        relay.meetings.put(INVITED, 2, 1, name, b"", 60.0)
     relay.now += 61  # dave is late
     found = relay.gather(*INVITED[:3], base="aa")["bob"]
     assert (set(found.members), found.base, found.newcomers) == (set(INVITED[:3]), "aa", [])
@@ -107,6 +107,16 @@ def test_newcomers_wait_until_they_are_as_many_as_they_want(relay):
     assert relay.roll.ready() == ["erin", "frank"]
     found = relay.gather(*INVITED, base="aa")["alice"]
     assert (set(found.members), found.newcomers) == ({*INVITED, "erin", "frank"}, ["erin", "frank"])
+
+
+def test_a_first_meeting_that_one_left_in_the_middle_has_no_total_to_wait_for_company_with(relay):
+    relay.gather(*INVITED)
+    relay.meet(*INVITED, steps=1)
+    for name in INVITED[:3]:
+        relay.meetings.put(INVITED, 1, 1, name, b"", 60.0)
+    relay.now += 61
+    relay.gather("erin", company=2)
+    assert relay.roll.ready() == ["erin"]
 
 
 def test_another_key_of_a_name_is_refused(relay):

@@ -20,8 +20,7 @@ from repshare.network.models import LeNet5
 from repshare.party.party import load_party
 from repshare.relay.auth import Access, Grant
 from repshare.relay.tasks import Tasks
-from repshare.secure import Meetings, RelayMeetings, SecureExchange, masking
-from repshare.secure.masking import Member, split
+from repshare.secure import Meetings, RelayMeetings, SecureExchange
 from repshare.sharing import wire
 from repshare.sharing.representations import Release, nothing, stack
 from repshare.sharing.task import Task
@@ -139,22 +138,22 @@ def test_those_who_stay_have_their_total_when_one_never_comes():
     assert np.array_equal(means.vectors, through_a_board(bodies, "alice").vectors)
 
 
-def test_those_who_stay_have_their_total_when_one_goes_in_the_middle():
+def test_one_who_goes_in_the_middle_is_named_and_costs_one_meeting():
     meet = local(None, 1.0)
-    exchanges = {name: join(meet, name) for name in KEYS}
+    exchanges, meetings = {name: join(meet, name) for name in KEYS}, meet("dave")[0]
 
-    meetings, _ = meet("dave")
-
-    def leave_after_dealing(members, number, step, *message):
-        if step == 2:
+    def leave_after_announcing(members, number, step, *message):
+        if step == 1:
             raise Refused("dave is gone")
         meetings.put(members, number, step, *message)
 
-    exchanges["dave"].meetings = sending(meetings, leave_after_dealing)
+    exchanges["dave"].meetings = sending(meetings, leave_after_announcing)
     bodies = {name: release(name) for name in KEYS}
     trouble = publish(exchanges, bodies)
-    assert list(trouble) == ["dave"]
+    assert set(trouble) == set(KEYS)
+    assert "dave announced a key but sent no vector" in str(trouble["alice"])
     del bodies["dave"]
+    assert publish(exchanges, bodies) == {}
     means = wire.decode_teacher(exchanges["bob"].collect(WANTS)).means
     assert np.array_equal(means.vectors, through_a_board(bodies, "bob").vectors)
 
@@ -230,70 +229,26 @@ def test_a_client_whose_group_is_lied_to_goes_on_training(digits):
     assert [(record.round, record.trouble) for record in take_turn(clients)] == [(2, None)] * 4
 
 
-def test_one_who_deals_shares_that_do_not_fit_is_named_by_all_and_reads_nothing(monkeypatch):
-    meet = local(None, 60)
-    exchanges = {name: join(meet, name) for name in KEYS}
-    bodies = {name: release(name) for name in KEYS}
-    fair = Member.deal
-
-    def deal(member, announced):
-        """Dave gives each a share of a seed and a key of its own: all can be read, and no two belong together."""
-        if member.name != "dave":
-            return fair(member, announced)
-        with monkeypatch.context() as patch:
-            patch.setattr(masking, "split", lambda _, threshold, places: {
-                place: split(bytes([place] * 32), threshold, [place])[place] for place in places
-            })  # fmt: skip
-            return fair(member, announced)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Member, "deal", lock_calls(deal))
-        trouble = publish(exchanges, bodies)
-    assert {name: str(error) for name, error in trouble.items()} == dict.fromkeys(
-        KEYS, "the shares of dave's seed do not fit together"
-    )
-    assert publish(exchanges, bodies) == {}
-
-
-def lock_calls(function):
-    """The same, one call at a time."""
-    lock = threading.Lock()
-
-    def locked(*arguments):
-        with lock:
-            return function(*arguments)
-
-    return locked
-
-
 def test_messages_of_an_earlier_meeting_with_the_same_number_bring_nobody_in():
     """A relay whose database is new counts from 1 again, and may have kept what was said."""
     first, bodies = Meetings(), {name: release(name) for name in KEYS}
     exchanges = {name: join(lambda _: (first, 60), name) for name in KEYS}
     assert publish(exchanges, bodies) == {}
+    second, old = Meetings(), [first.get(tuple(KEYS), 1, step)["bob"] for step in (0, 1)]
+    exchanges = {name: join(lambda _: (second, 2), name) for name in KEYS}
+    second.put(tuple(KEYS), 1, 0, "bob", old[0], 2)
     del bodies["bob"]
-    for steps in (1, 2):
-        second = Meetings()
-        exchanges = {name: join(lambda _, m=second: (m, 2), name) for name in KEYS}
-        old = [first.get(tuple(KEYS), 1, step)["bob"] for step in range(steps)]
-        second.put(tuple(KEYS), 1, 0, "bob", old[0], 2)
 
-        def replay(old=old, second=second):
-            eventually(lambda: second.get(tuple(KEYS), 1, 0), "all have announced")
-            for body in old[1:]:
-                second.put(tuple(KEYS), 1, 1, "bob", body, 2)
+    def replay():
+        eventually(lambda: second.get(tuple(KEYS), 1, 0), "all have announced")
+        second.put(tuple(KEYS), 1, 1, "bob", old[1], 2)
 
-        replaying = threading.Thread(target=replay)
-        replaying.start()
-        trouble = publish(exchanges, bodies)
-        replaying.join()
-        if steps == 1:
-            assert trouble == {}
-            means = wire.decode_teacher(exchanges["alice"].collect(WANTS)).means
-            assert np.array_equal(means.vectors, through_a_board(bodies, "alice").vectors)
-        else:
-            assert set(trouble) == set(bodies)
-            assert "dealt to alice cannot be read" in str(trouble["alice"])
+    replaying = threading.Thread(target=replay)
+    replaying.start()
+    trouble = publish(exchanges, bodies)
+    replaying.join()
+    assert set(trouble) == set(bodies)
+    assert "bob was told of other members" in str(trouble["alice"])
 
 
 def test_who_shares_a_class_with_fewer_than_two_others_is_told_once(caplog, monkeypatch):

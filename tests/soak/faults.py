@@ -185,7 +185,7 @@ def seen(relay, load, max_age):
     """The clients that the relay knows now, among them all that published lately."""
     lately = {party.name for party in load.parties if time.monotonic() - party.acknowledged_at < max_age - 0.5}
     # Those who stop just now may be forgotten while the relay is asked: half a second is left for that.
-    shown = relay.ask("GET", "/v1/tasks/digits/status?limit=1000").json()["shown"]
+    shown = relay.ask("GET", "/v1/tasks/digits/status").json()["shown"]
     there = {member["name"] for member in shown}
     assert lately <= there | load.silent, lately - there
     return there

@@ -30,7 +30,7 @@ def database(request, tmp_path):
 
 def fill(database, **fields):
     """A board on which four clients have published."""
-    board = Board(Task(3, 8, named_peers=1, **fields), database.store("task:digits:1"), key=b"secret")
+    board = Board(Task(3, 8, **fields), database.store("task:digits:1"), key=b"secret")
     for number, name in enumerate(NAMES):
         board.accept(name, share(number))
     return board

@@ -81,22 +81,6 @@ def test_another_process_may_read_and_write_the_same_file(tmp_path):
     assert other.execute("SELECT key, value FROM kept").fetchall() == [("t/a", b"1")]
 
 
-def test_work_begun_on_what_another_has_changed_meanwhile_is_begun_again(tmp_path):
-    one, two = (SqliteDatabase(tmp_path / "relay.db").store("t") for _ in range(2))
-    put(one, a="0")
-    seen = []
-
-    def work(state):
-        seen.append(state.get(["a"])[0])
-        if len(seen) == 1:
-            put(two, a="1")
-        state.set({"a": seen[-1] + b"!"})
-
-    one.transact(work)
-    assert seen == [b"0", b"1"]
-    assert get(two, "a") == [b"1!"]
-
-
 @pytest.mark.parametrize("place", ["no/such/folder/relay.db", "."])
 def test_a_place_that_cannot_be_opened_is_named(place, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

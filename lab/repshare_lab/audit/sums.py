@@ -14,6 +14,7 @@ import dp_accounting
 import numpy as np
 
 from repshare.config import Policy
+from repshare.privacy.accounting import Charge
 from repshare.privacy.guard import Guard
 from repshare.privacy.ledger import Entry
 from repshare.privacy.sums import SumsGuard
@@ -61,8 +62,8 @@ class AuditedMeans(Guard):
 
     share = 1.0  # of the noise
 
-    def _bill(self, smallest: int, round: int) -> tuple[float, Entry]:
-        noise, entry = super()._bill(smallest, round)
+    def _bill(self, charge: Charge, round: int) -> tuple[float, Entry]:
+        noise, entry = super()._bill(charge, round)
         return noise * self.share, entry
 
 
@@ -71,8 +72,8 @@ class AuditedSums(SumsGuard):
 
     share = 1.0
 
-    def _bill(self, smallest: int, round: int) -> tuple[float, Entry]:
-        noise, entry = super()._bill(smallest, round)
+    def _bill(self, charge: Charge, round: int) -> tuple[float, Entry]:
+        noise, entry = super()._bill(charge, round)
         return noise * self.share, entry
 
 
@@ -130,7 +131,7 @@ def _watch(
         guard = AuditedSums(policy, labels, classes=len(seen), space=LOSS, seeded=rng)
         guard.share = share
         for round in range(policy.planned_releases):
-            release = guard.release(vectors, labels, np.arange(len(labels)), round)
+            release = guard.release(vectors, labels, round)
             seen += release.means.vectors[: len(seen), :2]
         spent = guard.spent
     return seen, spent
@@ -143,10 +144,10 @@ def _watch_means(
     labels = np.repeat(np.arange(BLOCK), MEMBERS_OF_A_CLASS)
     vectors = np.zeros((len(labels), 1), np.float32)
     vectors[::MEMBERS_OF_A_CLASS] = [value for _, value in samples]
-    guard, seen = AuditedMeans(policy, labels, dimension=1, classes=range(BLOCK), seeded=rng), np.zeros((BLOCK, 2))
+    guard, seen = AuditedMeans(policy, labels, dimension=1, seeded=rng), np.zeros((BLOCK, 2))
     guard.share = share
     for round in range(policy.planned_releases):
-        means = guard.release(vectors, labels, np.arange(len(labels)), round).means
+        means = guard.release(vectors, labels, round).means
         seen[:, :1] += means.vectors.astype(np.float64) * means.counts[:, None]
     return seen, guard.spent
 

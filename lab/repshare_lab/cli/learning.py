@@ -75,6 +75,7 @@ def compare(
         fallback: Dataset to use, with a warning, if the first cannot be downloaded.
     """
     check_installed("torch", "matplotlib")
+    from repshare_lab.data.arrays import take
     from repshare_lab.experiments import comparison
     from repshare_lab.results import findings
     from repshare_lab.results.terminal import comparison_tables
@@ -103,6 +104,8 @@ def compare(
         titles = {method.name: method.title for method in chosen}
         tables = comparison_tables(lines, described["setting"], title, titles)
         console.print(*tables, sep="\n", highlight=False)
+        if told := comparison.tell_exposure(result.runs, take(splits.train.inputs, slice(1)), splits.classes):
+            terminal.say(console, told)
     from repshare_lab.results import plots
 
     most, differ = max(run.setting.rounds for run in result.runs), findings.clients_differ(described["setting"], lines)

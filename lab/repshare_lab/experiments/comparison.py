@@ -17,15 +17,17 @@ from repshare.imports import describe_code, is_reference
 from repshare.methods import METHODS, Method
 from repshare.randomness import numpy_stream
 from repshare.records import Journal, Line
+from repshare.space.exposure import PROMISED, Exposure
 from repshare_lab.config import METHODS as USUAL
 from repshare_lab.config import ResolvedSetting, Run, Setting
 from repshare_lab.data import Splits, histogram, load
+from repshare_lab.data.arrays import Inputs
 from repshare_lab.methods import find_method
 from repshare_lab.results.findings import clients_differ, summarise_own
 from repshare_lab.results.records import RunFolder, group, read_setting, summarise
 from repshare_lab.simulation import Checkpoint, Workers, following, resolve, simulate
 from repshare_lab.simulation.checkpoint import States
-from repshare_lab.simulation.plan import deal, has_space, make_plan, make_run, make_task
+from repshare_lab.simulation.plan import deal, has_space, make_agreement, make_plan, make_run, make_task
 from repshare_lab.simulation.pools import choose_workers
 from repshare_lab.simulation.schedule import is_ever_tested
 
@@ -171,6 +173,29 @@ def resume_run(
 def checkpoints(folder: RunFolder, name: str) -> States:
     """Return the folder with the states of an unfinished run."""
     return States(folder.path / "checkpoints" / name)
+
+
+def tell_exposure(runs: Sequence[Run[ResolvedSetting]], example: Inputs, classes: int) -> str:
+    """Tell what a client's release of CS shows of single samples, by the exposure rule; nothing without such runs.
+
+    Args:
+        runs: The runs; only those of CS without noise count.
+        example: A batch of inputs.
+        classes: The number of classes.
+    """
+    areas = []
+    for run in runs:
+        if run.method == "CS" and run.setting.policy.epsilon is None:
+            own = run.setting.samples // run.setting.clients
+            behind = own - int(run.setting.policy.held_out * own)
+            areas.append(Exposure(make_agreement(run, example).space.dimension, classes, behind, sums=False).auc)
+    if not areas:
+        return ""
+    told = " to ".join(dict.fromkeys(f"{area:.2f}" for area in (min(areas), max(areas))))
+    return (
+        f"A release of CS tells who is among a client's samples with AUC {told}, by the exposure rule (0.50 is a "
+        f"guess, {PROMISED:.2f} is allowed). CA releases nothing."
+    )
 
 
 def list_results(lines: Sequence[Line], setting: Setting) -> list[Line]:

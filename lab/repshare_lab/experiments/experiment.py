@@ -5,6 +5,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from repshare.config import Compute
 from repshare.errors import ConfigError
 from repshare.imports import describe_code
@@ -12,6 +14,8 @@ from repshare.measures import View
 from repshare.records import Journal, Line
 from repshare_lab.config import ResolvedSetting, Run, Setting
 from repshare_lab.data import Splits
+from repshare_lab.data.contents import DATASETS
+from repshare_lab.experiments import comparison
 from repshare_lab.experiments.comparison import Step, checkpoints, resume_run
 from repshare_lab.results.records import RunFolder, summarise
 from repshare_lab.simulation import Workers, following
@@ -156,6 +160,16 @@ def fill(
         folder.records.keep_only([*held, *kept])
         part.path.unlink()
         checkpoints(folder, cell.file_name).clear()
+
+
+def tell_exposure(cells: Sequence[Cell]) -> str:
+    """Return the last line of a table: what releases of CS show of single samples, where the data set is known."""
+    known = DATASETS.get(cells[0].run.setting.dataset)
+    if known is None:
+        return ""
+    example = np.zeros((1, *known.shape), np.float32)
+    told = comparison.tell_exposure([cell.run for cell in cells], example, known.classes)
+    return told and f"\n{told}\n"
 
 
 def choose(cells: Sequence[Cell], words: Sequence[str]) -> list[Cell]:

@@ -9,8 +9,8 @@ from typing import Any
 from matplotlib.patches import Patch
 
 from repshare.records import Line
-from repshare_lab.config import Attack, ResolvedSetting, Setting
-from repshare_lab.experiments.experiment import Cell, Experiment, Row, make_cell
+from repshare_lab.config import Attack, ResolvedSetting
+from repshare_lab.experiments.experiment import Cell, Experiment, Row, make_cell, tell_exposure
 from repshare_lab.results.plots import STYLES, panels, save, tidy
 from repshare_lab.results.records import entry, find, group, summarise
 from repshare_lab.results.terminal import markdown
@@ -102,7 +102,7 @@ def _find(lines: Sequence[Line], row: str, partners: str) -> list[float]:
     return find(lines, "accuracy", row=row, partners=partners)
 
 
-def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
+def show(lines: Sequence[Line], folder: Path, setting: ResolvedSetting) -> list[Path]:
     """Draw a group of bars for each method, paler for worse partners; a black line for learning alone."""
     figure, systems = panels(11, 4.6, 1, len(SIZES), sharey=True)
     fades = {kind: 1 - 0.8 * turn / (len(KINDS) - 1) for turn, kind in enumerate(KINDS)}
@@ -122,7 +122,7 @@ def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
     systems[0].set_ylabel(f"{setting.dataset}: test accuracy\nof honest clients [%]; black: alone")
     handles = [Patch(facecolor="black", alpha=fade, label=title) for title, fade in fades.items()]
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, title="partners")
-    return save(figure, folder, write_table(lines, setting.dataset))
+    return save(figure, folder, write_table(lines, setting.dataset) + tell_exposure(plan(setting, 1)))
 
 
 PARTNERS = Experiment("partners", plan, show, condense, seeds=SEEDS)

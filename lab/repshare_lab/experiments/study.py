@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 
 from repshare.records import Line
 from repshare_lab.config import ResolvedSetting, Setting
-from repshare_lab.experiments.experiment import Cell, Experiment, Row, make_cell, missing
+from repshare_lab.experiments.experiment import Cell, Experiment, Row, make_cell, missing, tell_exposure
 from repshare_lab.results.plots import STYLES, draw_points, panels, save, tidy
 from repshare_lab.results.records import entry, find, group, mean_std, summarise
 from repshare_lab.results.terminal import markdown
@@ -121,7 +121,7 @@ def show(study: Study, lines: Sequence[Line], folder: Path, setting: ResolvedSet
     systems[0].set_ylabel(f"{setting.dataset}: test accuracy [%],\n{_over_seeds(lines)}")
     figure.legend(*systems[0].get_legend_handles_labels(), loc="outside right upper", frameon=False)
     note = f"\n{len(left)} of {len(cells)} runs have not been done yet.\n" if left else ""
-    return save(figure, folder, write_table(study, lines, setting) + note)
+    return save(figure, folder, write_table(study, lines, setting) + note + tell_exposure(cells))
 
 
 def even(cells: Sequence[Cell], lines: Sequence[Line]) -> list[Line]:

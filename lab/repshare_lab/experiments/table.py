@@ -8,9 +8,9 @@ from pathlib import Path
 
 from repshare.measures import View
 from repshare.records import Line
-from repshare_lab.config import ResolvedSetting, Setting
+from repshare_lab.config import ResolvedSetting
 from repshare_lab.data import Splits
-from repshare_lab.experiments.experiment import Cell, Experiment, Row, at_the_end, make_cell
+from repshare_lab.experiments.experiment import Cell, Experiment, Row, at_the_end, make_cell, tell_exposure
 from repshare_lab.methods import find_method
 from repshare_lab.results import plots, terminal
 from repshare_lab.results.records import find
@@ -109,13 +109,14 @@ def condense(cell: Cell, lines: Sequence[Line]) -> list[Line]:
     return [{**summary, **trained, **steady}]
 
 
-def show(rows: Sequence[Row], lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
+def show(rows: Sequence[Row], lines: Sequence[Line], folder: Path, setting: ResolvedSetting) -> list[Path]:
     """Make the table as Markdown, and as a figure."""
     published = PUBLISHED.get(setting.dataset, {})
     order = {row.title: place for place, row in enumerate(rows)}
     lines = sorted(lines, key=lambda line: order[line["row"]])
     figure = plots.draw_table(lines, setting.dataset, published)
-    return plots.save(figure, folder, terminal.table_markdown(setting.dataset, lines, published))
+    table = terminal.table_markdown(setting.dataset, lines, published)
+    return plots.save(figure, folder, table + tell_exposure(plan(rows, setting, 1)))
 
 
 TABLE = Experiment(

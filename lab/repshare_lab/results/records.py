@@ -155,6 +155,7 @@ GONE = {  # options that are no more: the value that changes nothing, and the la
     "ratio": (10.0, "befa941"),
     "degree": (4, "befa941"),
     "link_chance": (0.3, "befa941"),
+    "summed": (False, "d1e373b"),
     "topology": (None, "d934b08"),
 }
 

@@ -273,7 +273,6 @@ def make_task(plan: Plan) -> Task:
         setting.norm_bound,
         weighted=setting.weighted,
         aggregation=setting.aggregation,
-        named_peers=1,  # all clients are one's own
     )
 
 

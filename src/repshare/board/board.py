@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from repshare.board import outliers
-from repshare.board.checking import Survey
+from repshare.board.checking import BoardCheck
 from repshare.board.robust import RobustMeans, read_means
 from repshare.board.server import Server
-from repshare.board.state import BoardMember, BoardState, Cache, row_key
+from repshare.board.state import BoardMember, BoardState, row_key
 from repshare.board.teaching import draw, make_teacher, make_teacher_of_peers
 from repshare.errors import Damaged, Outdated, Refused
 from repshare.sharing import wire
@@ -56,7 +56,6 @@ class Board(Server):
         clock: Callable[[], float] | None = None,
         *,
         key: bytes = b"",
-        cache: Cache | None = None,
     ) -> None:
         """Create a board.
 
@@ -64,28 +63,26 @@ class Board(Server):
             task: What the clients agree on.
             store: Where the state is kept. Default: in memory.
             clock: Dates releases, in seconds since 1970. Default: the wall clock.
-            key: A secret of the board's keeper, so that clients cannot predict what is drawn. Without one, as in
-                simulations, what is drawn follows from seeds and versions alone, and no other board may change the
-                store.
-            cache: What the process remembers of its boards with keys. Default: of this one alone.
+            key: A secret of the board's keeper, so that clients cannot predict what is drawn, nor ask for each other
+                by name. Without one, as in simulations, what is drawn follows from seeds and versions alone, and no
+                other board may change the store.
         """
         self.task, self.clock, self.key = task, clock or time.time, key
         self.store = store or MemoryStore()
-        self._cache = cache or Cache()
-        self._look = partial(BoardState, task, cache=self._cache, stamped=bool(key))
-        self._open = partial(self._look, totals=True, releases=True)  # to change it
+        self._open = partial(BoardState, task, totals=True, releases=True)  # to change it
+        self._last: tuple[tuple[Any, ...], bytes] = (), b""  # the last answer without observations, and what it was for
         self._robust = RobustMeans(task, self.store, repeatable=not key)
         self._unseen = 0  # clients that `expire` has not looked at; 0: it begins anew
 
     def accept(self, client: str, body: bytes) -> int:
-        """Make this release the client's current one, and return the board's version.
+        """Make this release the client's current one; return the board's version.
 
         Repeating it only renews its age; a refused one changes nothing.
         """
         return self.store.transact(lambda state: self.accept_in(state, client, body))
 
     def accept_in(self, state: Transaction, client: str, body: bytes) -> int:
-        """Do the same within a transaction."""
+        """Accept a release within a transaction."""
         if not isinstance(client, str) or not client or "\n" in client:
             raise Refused(f"{client!r} is not a client's name: it must be one line and not empty")
         release = wire.decode_release(body)
@@ -117,7 +114,7 @@ class Board(Server):
         return self.answer(client, wants)[1]
 
     def answer(self, client: str, wants: Wants) -> tuple[int, bytes]:
-        """Return the same, and the version of the board that it was made of."""
+        """A teacher as `teach` makes it, after the version of the board that it was made of."""
         if self.task.aggregation == "mean" or wants.peers is not None:
             return self.store.read(lambda state: self.answer_in(state, client, wants))
         version, teacher = self.store.read(lambda state: self._teach(state, client, wants))
@@ -125,19 +122,21 @@ class Board(Server):
         return version, self._encode(teacher._replace(means=_in_place(teacher.means, found)), wants)
 
     def answer_in(self, state: Transaction, client: str, wants: Wants) -> tuple[int, bytes]:
-        """Do the same within a transaction. Robust means over everyone are read in others: ask `answer` for these."""
-        there = self._look(state, [client])
+        """Answer within a transaction. Medians over all clients need several: ask `answer`."""
+        there = BoardState(self.task, state, [client])
         if wants.peers is not None:
-            self.task.check_peers(client, wants.peers)
+            if self.key:
+                raise Refused("a relay hands out nothing by name: leave peers out of the policy")
             return there.version, self._encode(make_teacher_of_peers(there, client, wants, self.key), wants)
         if self.task.aggregation != "mean":
             raise ValueError("robust means over everyone are read in transactions of their own")
         if drawn := draw(there, client, wants, self.key):
             return there.version, self._encode(make_teacher(there, client, wants, drawn), wants)
-        # Without observations it is the same for many clients.
-        key = tuple(there.slots[client].classes), wants.precision
-        made = there.cached(key) or there.cache(key, self._encode(make_teacher(there, client, wants), wants))
-        return there.version, made
+        # Without observations it is the same for many clients. With a key, others may change the store.
+        asked = there.version, there.slots[client].classes, wants.precision
+        if self.key or asked != self._last[0]:
+            self._last = asked, self._encode(make_teacher(there, client, wants), wants)
+        return there.version, self._last[1]
 
     def _teach(self, state: Transaction, client: str, wants: Wants) -> tuple[int, Teacher]:
         """Return the board's version, and a teacher over everyone whose means are not robust yet."""
@@ -200,16 +199,16 @@ class Board(Server):
         return BoardStatus(version, count, members, [scores.get(member.name) for member in members])
 
     def first_members(self, limit: int) -> list[BoardMember]:
-        """Return what the board knows of up to `limit` clients."""
+        """Up to `limit` of the board's clients."""
         return self.store.read(lambda state: BoardState(self.task, state).first_members(limit))
 
     def find(self, client: str) -> BoardMember | None:
-        """Return what the board knows of this client; None if it has published nothing."""
+        """This client as the board knows it; None if it has published nothing."""
         return self.store.read(lambda state: BoardState(self.task, state, [client]).member(client))
 
     def find_faults(self) -> dict[str, str]:
-        """Return what is damaged, or does not fit together: key -> what is wrong with it."""
-        return self.store.read(lambda state: Survey(self.task, state)).faults
+        """Values that are damaged or do not fit together: key -> fault."""
+        return self.store.read(lambda state: BoardCheck(self.task, state)).faults
 
     def save(self) -> bytes:
         """Return all that the board keeps, as bytes."""
@@ -219,7 +218,7 @@ class Board(Server):
         """Restore what `save` returned."""
         items = wire.decode_items(saved)
         self.store.transact(lambda state: state.set(items))
-        self._cache.clear()
+        self._last = (), b""
         self._robust.forget()
 
 

@@ -23,7 +23,7 @@ from repshare.sharing.task import Task
 from repshare.stores import Transaction, find_faults
 
 
-class Survey:
+class BoardCheck:
     """The contents of a board, each value decoded once and then compared with the others."""
 
     def __init__(self, task: Task, state: Transaction) -> None:

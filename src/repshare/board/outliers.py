@@ -3,8 +3,8 @@
 from statistics import median
 
 import numpy as np
+from numpy.typing import NDArray
 
-from repshare.board.aggregation import strangeness
 from repshare.sharing.representations import Representations
 from repshare.sharing.task import Task
 
@@ -14,7 +14,7 @@ USUAL_ERROR = 0.1  # the least that counts as usual in a common space
 
 
 def judge(task: Task, means: list[Representations]) -> list[float | None]:
-    """Return how many times further from the usual than others each client is; None where that cannot be said."""
+    """Each client's distance from the usual, in multiples of the others'; None where too few can be compared."""
     return _compare(means) if task.space is None else _compare_parts(task, means)
 
 
@@ -44,3 +44,11 @@ def _compare_parts(task: Task, parts: list[Representations]) -> list[float | Non
         return [None for _ in parts]
     usual = max(median(known), USUAL_ERROR)
     return [None if error is None else error / usual for error in errors]
+
+
+def strangeness(vectors: NDArray[np.floating]) -> NDArray[np.float64]:
+    """How many times farther each row (n, d) is from their median than half of the rows are: (n,)."""
+    rows = np.asarray(vectors, np.float64)
+    distances = np.linalg.norm(rows - np.median(rows, axis=0), axis=1)
+    usual = np.median(distances)
+    return np.asarray(distances / max(float(usual), 1e-12 + 1e-6 * float(np.abs(rows).max(initial=0))))

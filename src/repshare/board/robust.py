@@ -1,4 +1,7 @@
-"""Robust class means over a board's clients: of all that share a class, or of SAMPLED drawn at random where more do.
+"""Medians of class means over a board's clients: of all that share a class, or of SAMPLED drawn where more do.
+
+Each client counts the same, whatever number of samples it claims: while fewer than half of them lie, each number stays
+between the smallest and the largest of the others'.
 
 Rows are read some classes at a time and each time in a transaction of their own, so that memory stays bounded however
 many classes and clients there are. While others publish, classes of one answer may be of successive versions.
@@ -12,7 +15,6 @@ from functools import partial
 
 import numpy as np
 
-from repshare.board.aggregation import aggregate
 from repshare.board.state import BoardMember, BoardState, Place, decode_rows, read_releases, row_key
 from repshare.errors import Damaged
 from repshare.sharing.representations import Floats, Representations
@@ -50,7 +52,7 @@ class RobustMeans:
         for start in range(0, len(missing), each):
             now, rows = self.store.read(partial(self._read, missing[start : start + each]))
             for label, (vectors, whole) in rows.items():
-                found[label] = aggregate(vectors, self.task.aggregation).astype(np.float32)
+                found[label] = np.median(vectors.astype(np.float64), axis=0).astype(np.float32)
                 if whole and now == version:
                     kept[label] = found[label]
         self._kept = version, kept

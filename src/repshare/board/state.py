@@ -1,6 +1,6 @@
 """The state of a board in a store, for the length of one transaction.
 
-head             version and the sizes of all buffers, as int64; at a relay also a stamp, drawn anew with every change
+head             version and the sizes of all buffers, as int64
 totals           sums over clients, see `fixed_point`
 release/CLIENT   its last release, as it came
 place/CLIENT     its slots
@@ -13,12 +13,9 @@ releases: `checking` compares it with them.
 """
 
 import json
-import os
 import random
 import struct
-import threading
-from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import filterfalse, starmap
 from typing import NamedTuple
 
@@ -32,9 +29,8 @@ from repshare.sharing.representations import Release, Representations
 from repshare.sharing.task import Task
 from repshare.stores import Transaction, decoded
 
-STAMP_BYTES = 12  # no multiple of 8, so that no head is as long as one of an earlier version
+STAMP_BYTES = 12  # after the numbers of a head, of relays up to commit 15ddcbb
 MOST_COUNTS = 200_000  # of samples by class that are read at once, of all members together
-CACHE_BYTES = 20_000_000  # of all boards of a process
 
 Rows = Mapping[int, Sequence[bytes]]
 """A client's rows: buffer -> the contents of its rows."""
@@ -82,43 +78,6 @@ class Slots(NamedTuple):
         return cls(slots, numbers[:shared])
 
 
-class Cache:
-    """Totals and answers of a process's boards, of at most `most_bytes`. The least recently used are dropped.
-
-    What belongs to a state of a board is kept under its stamp, which is drawn at random with every change. So nothing
-    in here is ever out of date, whichever process wrote last, and whatever backup was put in place of what; and what is
-    kept of a change that is not made in the end is never asked for.
-    """
-
-    def __init__(self, most_bytes: int = CACHE_BYTES) -> None:
-        self._most, self._taken = most_bytes, 0
-        self._kept: OrderedDict[Hashable, bytes] = OrderedDict()
-        self._alone = threading.Lock()
-
-    def get(self, key: Hashable) -> bytes | None:
-        """Return what is kept under this key."""
-        with self._alone:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-            return self._kept.get(key)
-
-    def put(self, key: Hashable, made: bytes) -> bytes:
-        """Keep this and return it."""
-        with self._alone:
-            self._taken += len(made) - len(self._kept.pop(key, b""))
-            self._kept[key] = made
-            while self._taken > self._most:
-                _, oldest = self._kept.popitem(last=False)
-                self._taken -= len(oldest)
-        return made
-
-    def clear(self) -> None:
-        """Forget everything."""
-        with self._alone:
-            self._kept.clear()
-            self._taken = 0
-
-
 class BoardState:
     """A board's version, buffers and totals, and the slots of some clients, open for one transaction."""
 
@@ -130,19 +89,12 @@ class BoardState:
         *,
         totals: bool = False,
         releases: bool = False,
-        cache: Cache | None = None,
-        stamped: bool = False,
     ) -> None:
-        """Read the head, and at the same time these clients' slots, the totals if wanted, and these clients' releases.
-
-        `cache`: where answers may be, and totals of a board whose changes are `stamped`.
-        """
-        self.task, self.state, self._cache, self._stamped = task, state, cache, stamped
+        """Read the head and, at the same time, these clients' slots, and totals and their releases if wanted."""
+        self.task, self.state = task, state
         keys = ["head", *map(slots_key, clients), *(map(release_key, clients) if releases else ())]
-        if totals and not stamped:
-            keys.append("totals")
-        kept = dict(zip(keys, state.get(keys), strict=True))
-        self.numbers, self.stamp = decoded("head", decode_head, task, kept["head"])
+        kept = dict(zip(keys, state.get([*keys, *(["totals"] if totals else [])]), strict=False))
+        self.numbers = decoded("head", decode_head, task, kept["head"])
         self.bodies, self.slots = dict[str, bytes | None](), dict[str, Slots]()
         for client in clients:
             self.slots[client] = decoded(slots_key(client), Slots.decode, kept[slots_key(client)])
@@ -166,8 +118,7 @@ class BoardState:
     def totals(self) -> Totals:
         """The sums over all clients."""
         if self._totals is None:
-            known = (self.stamp and self.cached("totals")) or self.state.get(["totals"])[0]
-            shape = self.task.rows, self.task.columns
+            (known,), shape = self.state.get(["totals"]), (self.task.rows, self.task.columns)
             self._totals = decoded("totals", Totals.decode, known, *shape) if known else Totals.zeros(*shape)
         return self._totals
 
@@ -228,16 +179,6 @@ class BoardState:
         drawn = rng.sample(range(size), min(size, wanted + len(mine)))
         return list(filterfalse(mine.__contains__, drawn))[:wanted]
 
-    def cached(self, key: Hashable) -> bytes | None:
-        """Return an answer that was made of this state of the board before."""
-        stamp = self.stamp if self._stamped else self.version
-        return self._cache.get((stamp, key)) if self._cache and stamp else None
-
-    def cache(self, key: Hashable, made: bytes) -> bytes:
-        """Keep an answer that was made of this state of the board, and return it."""
-        stamp = self.stamp if self._stamped else self.version
-        return self._cache.put((stamp, key), made) if self._cache and stamp else made
-
     def _count(self, old: Release | None, new: Release | None) -> Totals:
         """Count one release out and another one in; return the totals."""
         totals = self.totals
@@ -294,20 +235,14 @@ class BoardState:
         self.state.get([slots_key(owner) for owner, _ in self.rows(last)])
 
     def _write(self, items: dict[str, bytes]) -> None:
-        """Write these, the head and the totals, with a new version. Where there is a cache, it gets the totals."""
+        """Write these, the head and the totals, with a new version."""
         self.version += 1
         self.numbers[0] = self.version
-        totals = self.totals.numbers.tobytes()
-        if self._stamped:
-            self.stamp = os.urandom(STAMP_BYTES)
-            self.cache("totals", totals)
-        self.state.set(
-            {**items, "head": self.numbers.tobytes() + (self.stamp if self._stamped else b""), "totals": totals}
-        )
+        self.state.set({**items, "head": self.numbers.tobytes(), "totals": self.totals.numbers.tobytes()})
 
 
-def decode_head(task: Task, kept: bytes | None) -> tuple[NDArray[np.int64], bytes]:
-    """Return the head's numbers and its stamp; those of an empty board if there is none. Raises ValueError."""
+def decode_head(task: Task, kept: bytes | None) -> NDArray[np.int64]:
+    """The numbers of a head; those of an empty board if there is none. Raises ValueError."""
     size = 8 * (2 + 2 * task.rows)
     kept = bytes(size) if kept is None else kept
     if len(kept) not in (size, size + STAMP_BYTES):
@@ -315,7 +250,7 @@ def decode_head(task: Task, kept: bytes | None) -> tuple[NDArray[np.int64], byte
     numbers = np.frombuffer(kept[:size], np.int64).copy()
     if numbers.min() < 0:
         raise ValueError("a negative size")
-    return numbers, kept[size:]
+    return numbers
 
 
 def read_slots(state: Transaction, client: str) -> Slots:
@@ -359,7 +294,7 @@ def encode_member(member: BoardMember) -> bytes:
 
 
 def decode_member(name: str, row: bytes) -> BoardMember:
-    """Return what a board knows of a client, from the client's row. Raises ValueError or TypeError."""
+    """Decode a client's row. Raises ValueError or TypeError."""
     round, published, size, samples = json.loads(row)
     return BoardMember(name, int(round), float(published), int(size), dict(samples))
 
@@ -380,7 +315,7 @@ def row_key(buffer: int, slot: int) -> str:
 
 
 def _rows_of(given: Representations, first: int) -> dict[int, list[bytes]]:
-    """Return what is kept of these rows, by buffer; that of class 0 is `first`."""
+    """The stored form of these rows, by buffer; that of class 0 is `first`."""
     rows = dict[int, list[bytes]]()
     for label, count, vector in zip(given.labels.tolist(), given.counts.tolist(), given.vectors, strict=True):
         rows.setdefault(first + label, []).append(b"%d\n%s" % (count, vector.tobytes()))

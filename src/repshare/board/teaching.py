@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from repshare.board.aggregation import aggregate
 from repshare.board.state import BoardState, Place, decode_rows, read_releases, row_key
 from repshare.sharing.fixed_point import Totals
 from repshare.sharing.representations import Teacher, Wants, stack
@@ -42,19 +41,17 @@ def make_teacher_of_peers(there: BoardState, client: str, wants: Wants, key: byt
     """Return the teacher of a client that named those that it learns from."""
     task, rng = there.task, make_random(there, client, wants, key)
     releases = read_releases(there.state, sorted(set(wants.peers or ()) - {client}))
-    totals, least = Totals.zeros(task.rows, task.columns), max(1, task.named_peers)
+    totals = Totals.zeros(task.rows, task.columns)
     for release in releases:
         totals.add(release.means, +1, weighted=task.counts_samples)
-    taught, drawn = np.flatnonzero(totals.clients >= least).tolist(), []
+    taught, drawn = np.flatnonzero(totals.clients).tolist(), []
     for label in range(task.rows):
-        observed = [list(zip(*r.observations.of(label), strict=True)) for r in releases]
-        rows = [row for each in observed for row in each]
-        if sum(map(bool, observed)) >= least:
-            drawn += rng.sample(rows, min(wants.observations, len(rows)))
+        rows = [row for r in releases for row in zip(*r.observations.of(label), strict=True)]
+        drawn += rng.sample(rows, min(wants.observations, len(rows)))
     means = totals.means(taught)
     if task.aggregation != "mean":
         each = [np.concatenate([r.means.of(label).vectors for r in releases]) for label in taught]
-        centres = [aggregate(vectors, task.aggregation) for vectors in each]
+        centres = [np.median(vectors.astype(np.float64), axis=0) for vectors in each]
         means = stack(list(zip(centres, taught, means.counts.tolist(), strict=True)), task.columns)
     return Teacher(means, stack(drawn, task.columns))
 

@@ -59,18 +59,18 @@ class Exchange:
         return since
 
     def gather(self) -> bool:
-        """Return whether enough others are there to publish. Default: none need be."""
+        """Whether enough others are there to publish. Default: none need be."""
         return True
 
     def wait_for_more(self) -> None:
         """Do not publish among those whom `gather` found. Default: it found none."""
 
     def has_begun(self) -> bool:
-        """Return whether the others wait for this client in a meeting. Default: clients do not meet."""
+        """Whether the others wait for this client in a meeting. Default: clients do not meet."""
         return False
 
     def may_have_left(self) -> bool:
-        """Return whether others may have seen the last release. Default: yes, also if publishing it failed."""
+        """Whether others may have seen the last release. Default: yes, also if publishing it failed."""
         return True
 
     def behind(self, own: int) -> float:
@@ -82,7 +82,7 @@ class Exchange:
         return own
 
     def holds(self) -> bool:
-        """Return whether the other end has a release of this client. Default: yes, it loses none."""
+        """Whether the other end has a release of this client. Default: yes, it loses none."""
         return True
 
     def rehearse(self) -> None:

@@ -203,7 +203,7 @@ class Connection:
         return bytes(read)
 
     def _reason(self, reply: Reply) -> str:
-        """Return what went wrong in one printable line, whatever its source; without the token, if that was in it."""
+        """The error in one printable line, whatever its source, and without the token."""
         said = f"{reply.status} {http.client.responses.get(reply.status, '')}".strip()
         if 300 <= reply.status < 400:
             said = f"{said}: the relay is not here but at {reply.headers.get('Location', 'a place it does not name')}"
@@ -223,7 +223,7 @@ class _TemporaryFailure(Exception):
 
 
 def _check(url: str, token: str | None, *, plain_http: bool) -> bool:
-    """Return whether the URL is https; ConfigError if it is not a relay's, or the token should not go there."""
+    """Check a relay's URL; whether it is https. Raises ConfigError if it is none, or the token should not go there."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port

@@ -108,7 +108,7 @@ class Trust:
         return self._keys.get(name)
 
     def could_admit(self, name: str) -> bool:
-        """Return whether any key could be accepted for this name."""
+        """Whether any key could be accepted for this name."""
         return self.first_use or name in self._keys
 
     def add(self, name: str, key: bytes) -> None:
@@ -234,7 +234,7 @@ def _read(path: Path) -> Iterator[tuple[str, bytes]]:
     try:
         if HAS_MODES and path.stat().st_mode & 0o002:
             raise ConfigError(f"anyone on this machine may change the trust file {path}: chmod o-w {path}")
-        lines = path.read_text().splitlines(keepends=True)
+        lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"the trust file {path} cannot be read: {getattr(error, 'strerror', 'not text')}") from error
     seen = set[str | bytes]()
@@ -245,8 +245,6 @@ def _read(path: Path) -> Iterator[tuple[str, bytes]]:
             entry = json.loads(line)
             name, key = entry["name"], parse_public(entry["key"])
         except (ValueError, KeyError, TypeError, AttributeError, ConfigError) as error:
-            if not line.endswith("\n"):
-                return  # a crash cut it off: that peer is not trusted
             raise ConfigError(f'{path}, line {number}: must be like {{"name": "bob", "key": "…"}}') from error
         if not isinstance(name, str) or name in seen:
             raise ConfigError(f"{path}, line {number}: {name!r} is not a name, or is listed twice")
@@ -257,14 +255,10 @@ def _read(path: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _append(path: Path, line: str) -> None:
-    """Add a line, durably. A line before it that a crash cut off is removed."""
+    """Add a line, durably: the file is written whole or not at all."""
     try:
         before = path.read_text() if path.exists() else ""
-        whole, _, cut = before.rpartition("\n")
-        with contextlib.suppress(ValueError):
-            json.loads(cut)
-            whole = before  # written by hand, without a newline at the end
-        text = "".join(f"{each}\n" for each in [*whole.splitlines(), line])
-        write_atomically(path, text, private=not path.exists())
+        end = "" if before.endswith("\n") or not before else "\n"  # written by hand, without one
+        write_atomically(path, f"{before}{end}{line}\n", private=not path.exists())
     except (OSError, UnicodeDecodeError) as error:
         raise Refused(f"{path} cannot be written: {getattr(error, 'strerror', 'not text')}") from error

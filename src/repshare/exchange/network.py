@@ -298,7 +298,7 @@ def _with_port(endpoint: str) -> str:
 
 
 def _in_time(work: Callable[[], None]) -> None:
-    """Do this, but give up after a few seconds, whatever Zenoh does."""
+    """Run `work`, but give up after a few seconds, whatever Zenoh does."""
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     thread.join(CLOSE_SECONDS)

@@ -240,8 +240,7 @@ class PeerExchange(Exchange):
         """Return the teacher that a board makes of what was downloaded."""
         if wants.peers == ():
             return wire.encode_teacher(Teacher(nothing(self.task.columns), nothing(self.task.columns)))
-        # Peers are always asked by name: there is no server.
-        board = Board(replace(self.task, minimum_count=1, max_age=None, named_peers=1))
+        board = Board(replace(self.task, minimum_count=1, max_age=None))
         if self.task.space is not None:
             return self._add_up(board, fresh, wants)
         for name, body in fresh.items():

@@ -27,7 +27,7 @@ class Membership(NamedTuple):
     agreed: Task
 
 
-MOST_SHOWN = 1000  # clients in a status: of more, a relay without tokens may leave this one out
+MOST_SHOWN = 100  # clients in a status: of more, a relay without tokens may leave this one out
 
 
 class RelayExchange(Exchange):
@@ -128,18 +128,16 @@ class RelayExchange(Exchange):
 
     def others(self) -> int:
         """Return the number of other clients that have a release at the relay."""
-        status = self.connection.ask("GET", f"{self.task_path()}/status", query={"limit": 0})
+        status = self.connection.ask("GET", f"{self.task_path()}/status")
         return max(0, int(status.value("clients", int)) - 1)
 
     def holds(self) -> bool:
-        """Return whether the relay has a release of this client. It has none after an older backup was restored."""
-        limit = MOST_SHOWN if self.identity else 1  # who has a token is shown itself only
-        reply = self.connection.ask("GET", f"{self.task_path()}/status", query={"limit": limit})
-        shown = reply.value("shown", list)
+        """Whether the relay has a release of this client. It has none after an older backup was restored."""
+        shown = self.connection.ask("GET", f"{self.task_path()}/status").value("shown", list)
         return len(shown) == MOST_SHOWN or any(row.get("name") == self._own_name() for row in shown)
 
     def describe(self) -> Membership:
-        """Return who this client is, by its token, and what its task is."""
+        """This client's name, by its token, and its task."""
         reply = self.connection.ask("GET", self.task_path() if self.identity else "/v1/me")
         said = {"task": self.task, "client": self.client} if self.identity else reply.json()
         for name, ours in (("task", self.task), ("client", self.client)):
@@ -164,8 +162,8 @@ class RelayExchange(Exchange):
 
     def _query(self, wants: Wants) -> dict[str, Any]:
         chosen: dict[str, Any] = {}
-        if wants.peers is not None:  # a query cannot say "none", but no client is taught by itself
-            chosen["peers"] = wants.peers or (self._own_name(),)
+        if wants.peers is not None:
+            raise ConfigError("a relay hands out nothing by name: leave peers out of the policy")
         if wants.precision != "fp32":
             chosen["precision"] = wants.precision
         return {"observations": wants.observations, "seed": wants.seed, **chosen, **self.identity}

@@ -195,18 +195,18 @@ class NetworkLearner(Learner):
 
     def terms(self, features: Tensor, logits: Tensor, labels: Tensor) -> Terms:
         """The loss of a batch, term by term; without a teacher, only the terms that need none."""
-        ce, summed = objective.cross_entropy(logits, labels), self.policy.summed
-        length = objective.length(features, summed=summed) if self.policy.lambda_length else None
+        ce = objective.cross_entropy(logits, labels)
+        length = objective.length(features) if self.policy.lambda_length else None
         if self.targets is None:
             return Terms(ce, length=length)
         targets = self.targets
-        kd = objective.distillation(self.represented(features, logits), labels, targets, summed=summed)
+        kd = objective.distillation(self.represented(features, logits), labels, targets)
         if not len(targets.observations):
             return Terms(ce, kd, length=length)
         with torch.set_grad_enabled(self.policy.lambda_disc > 0):
             observed = self._pair(targets.observations, len(labels))  # (n or 1, C, d)
             pairs = objective.contrast(logits, self.network.head(observed), labels, targets.has_observation)
-            disc = objective.discrimination(pairs, summed=summed)
+            disc = objective.discrimination(pairs)
         return Terms(ce, kd, disc, objective.information_bound(pairs, labels), length)
 
     def represented(self, features: Tensor, logits: Tensor) -> Tensor:
@@ -267,12 +267,11 @@ class NetworkLearner(Learner):
         return View(*(tensor.detach().float().cpu().numpy().copy() for tensor in (features, head.weight, bias)))
 
     def describe(self) -> Description:
-        """What it shares, and which figures of its rounds it reports."""
-        figures = ("test_accuracy", "train_accuracy", "ce", "kd", "disc", "bound")
+        """What it shares, and which figures of its rounds it reports: with a budget none, since they have no noise."""
+        figures = () if self.guard is not None else ("test_accuracy", "train_accuracy")
         model = self.network.model
-        size, parameters = sum(each.nbytes for each in model.state_dict().values()), count_parameters(model)
-        kind = type(model).__name__
-        return Description(self.representation, self.policy.precision or "fp32", figures, kind, parameters, size)
+        name, parameters = type(model).__name__, count_parameters(model)
+        return Description(self.representation, self.policy.precision or "fp32", figures, name, parameters)
 
     def shared_counts(self) -> Integers:
         """The number of samples of each class that count in what is shared (C,)."""

@@ -31,21 +31,20 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     return F.cross_entropy(logits, labels)
 
 
-def distillation(features: Tensor, labels: Tensor, targets: Targets, *, summed: bool = False) -> Tensor | None:
-    """ℓ_KD(x′, t̄) = ‖x′ − t̄‖², averaged over the batch and, unless `summed`, over the features.
+def distillation(features: Tensor, labels: Tensor, targets: Targets) -> Tensor | None:
+    """ℓ_KD(x′, t̄) = ‖x′ − t̄‖², averaged over the batch and over the features.
 
     Samples of a class that no client has shared yet do not count; None when that leaves no sample.
     """
     taught = targets.has_mean[labels]  # (n,)
     if not taught.any():
         return None
-    return length(features[taught] - targets.means[labels[taught]], summed=summed)
+    return length(features[taught] - targets.means[labels[taught]])
 
 
-def length(vectors: Tensor, *, summed: bool = False) -> Tensor:
-    """ℓ_length(x′) = ‖x′‖², averaged over the batch and, unless `summed`, over the features."""
-    squares = vectors.square()  # (n, d)
-    return squares.sum(dim=1).mean() if summed else squares.mean()
+def length(vectors: Tensor) -> Tensor:
+    """ℓ_length(x′) = ‖x′‖², averaged over the batch and over the features."""
+    return vectors.square().mean()
 
 
 def log_same_class(student: Tensor, teacher: Tensor) -> tuple[Tensor, Tensor]:
@@ -87,12 +86,11 @@ def contrast(student: Tensor, teacher: Tensor, labels: Tensor, has_observation: 
     return Contrast(-torch.where(own, log_same, log_other), has_observation)
 
 
-def discrimination(terms: Contrast, *, summed: bool = False) -> Tensor | None:
-    """L_disc: averaged over the batch and, unless `summed`, over the classes that have an observation."""
+def discrimination(terms: Contrast) -> Tensor | None:
+    """L_disc: averaged over the batch and over the classes that have an observation."""
     if not terms.has_observation.any():
         return None
-    losses = terms.losses[:, terms.has_observation]  # (n, C')
-    return losses.sum(dim=1).mean() if summed else losses.mean()
+    return terms.losses[:, terms.has_observation].mean()  # of (n, C')
 
 
 def information_bound(terms: Contrast, labels: Tensor) -> Tensor | None:

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from repshare.client import Client
-from repshare.config import Level, Policy
+from repshare.config import Policy
 from repshare.errors import ConfigError
 from repshare.exchange.relay import Membership
 from repshare.imports import find_function, in_one_line, is_reference
@@ -32,8 +32,6 @@ class Party:
     """How it learns and what it shares."""
     head: str | None = None
     """The name of the model's last linear layer, where it cannot be found by what it computes."""
-    levels: Sequence[Level] | None = None
-    """Each sample's own privacy budget: "public", "never", or its ε. Needs a policy with epsilon and add-remove."""
     class_names: Sequence[str] = ()
     """The names of its classes, in the order of its labels. A task that states others is refused."""
     space: Agreement | None = None
@@ -96,7 +94,7 @@ def agree(party: Party, task: Task) -> Agreement | None:
 
 
 def check_fit(client: Client, membership: Membership) -> None:
-    """Refuse a model that cannot take part in the task, before it is trained, and peers that the task does not name."""
+    """Refuse a model that cannot take part in the task, before it is trained, and peers by name."""
     learner, task = client.learner, membership.agreed
     if task.description is not None and learner.classes != task.classes:
         raise ConfigError(f"the party has {learner.classes} classes, the task {membership.task} {task.classes}")
@@ -105,9 +103,5 @@ def check_fit(client: Client, membership: Membership) -> None:
             f"the model has {learner.classes} classes and d' = {learner.dimension}, but the task {membership.task} "
             f"has {task.classes} classes and d' = {task.dimension}"
         )
-    others = set(client.policy.peers or ()) - {client.name}
-    if others and not task.named_peers:
-        raise ConfigError(f"the task {membership.task} hands out nothing by name: leave peers out of the policy")
-    if others and len(others) < task.named_peers:
-        least = f"{task.named_peers} named peers share"
-        raise ConfigError(f"the task {membership.task} answers only for classes that {least}; peers names fewer")
+    if client.policy.peers is not None:
+        raise ConfigError("a relay hands out nothing by name: leave peers out of the policy")

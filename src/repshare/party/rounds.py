@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 
 from repshare.errors import ExchangeError
 from repshare.exchange import Exchange
@@ -106,7 +107,8 @@ class _Progress:
         record = self.state.play(test=number % eval_every == 0 or number == rounds)
         self.failed = isinstance(self.state.client.trouble, ExchangeError)
         if meets and not self.failed:
-            self.state.refresh()  # the total of this very meeting
+            with suppress(ExchangeError):  # the round that follows will say so
+                self.state.refresh()  # the total of this very meeting
         before, self.known = self.known, self.state.client.learner.behind
         if not self.failed:
             self.improved = self.improved + 1 if self.known == before else 1

@@ -232,12 +232,14 @@ class State:
 
     def _count_others(self) -> None:
         """Ask how many others are behind what was learned; while nobody can be asked, it is the last number."""
+        if self.client.exchange is None or isinstance(self.client.trouble, ExchangeError):
+            return
         if self.client.learner.behind is None:
             self.others = 0
-        elif self.client.exchange is not None and not isinstance(self.client.trouble, ExchangeError):
-            with suppress(ExchangeError):
-                counted = self.client.exchange.others()
-                self.others = self.others if counted is None else counted
+            return
+        with suppress(ExchangeError):
+            counted = self.client.exchange.others()
+            self.others = self.others if counted is None else counted
 
     def renew(self) -> None:
         """Keep what was shared last from expiring, without a round."""
@@ -310,7 +312,7 @@ def reported(client: Client) -> list[str]:
 
 
 def _figures(client: Client) -> list[str]:
-    return ["round", "bytes_up", "bytes_down", *client.learner.describe().figures]
+    return ["round", *client.learner.describe().figures]
 
 
 def _other_facts(client: Client) -> dict[str, Any]:
@@ -318,8 +320,8 @@ def _other_facts(client: Client) -> dict[str, Any]:
     privacy: dict[str, Any] = {}
     if guard := client.guard:
         mode = f"{guard.mode}, {guard.policy.adjacency}"
-        privacy["privacy"] = {"epsilon": guard.told, "delta": guard.delta, "mode": mode}
-    return {**privacy, "model": _name(client), "model_bytes": client.learner.describe().size}
+        privacy["privacy"] = {"epsilon": guard.spent, "delta": guard.delta, "mode": mode}
+    return {**privacy, "model": _name(client)}
 
 
 def _describe(client: Client, membership: Membership) -> dict[str, Any]:

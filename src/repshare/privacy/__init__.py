@@ -1,10 +1,8 @@
 """Differential privacy of releases: what noise, at what cost, and who has spent how much."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from repshare.config import Level
 from repshare.errors import ConfigError
 from repshare.learner import Learner
 from repshare.randomness import numpy_stream
@@ -13,14 +11,10 @@ if TYPE_CHECKING:
     from repshare.privacy.guard import Guard
 
 
-def make_guard(
-    learner: Learner, name: str, seed: int, levels: Sequence[Level] | None, ledger: Path | None
-) -> "Guard | None":
+def make_guard(learner: Learner, name: str, seed: int, ledger: Path | None) -> "Guard | None":
     """Make what adds noise to a client's releases; None: its policy has no budget."""
     policy = learner.policy
     if policy.epsilon is None:
-        if levels is not None:
-            raise ConfigError("levels need a policy with epsilon and adjacency add-remove")
         if ledger is not None:
             raise ConfigError("a ledger needs a policy with epsilon: without one, exact averages would leave")
         if policy.noise_shares > 1 and not policy.seeded_noise:
@@ -33,10 +27,9 @@ def make_guard(
     labels, classes = learner.samples.labels.numpy(), learner.classes
     guard: Guard
     if (space := learner.task().space) is not None:
-        guard = SumsGuard(policy, labels, classes=classes, space=space, levels=levels, seeded=seeded)
+        guard = SumsGuard(policy, labels, classes=classes, space=space, seeded=seeded)
     else:
-        shared = policy.share_classes or range(classes)
-        guard = Guard(policy, labels, dimension=learner.dimension, classes=shared, levels=levels, seeded=seeded)
+        guard = Guard(policy, labels, dimension=learner.dimension, seeded=seeded)
     if ledger is not None:
         guard.keep_in(ledger)
     return guard

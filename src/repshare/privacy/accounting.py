@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import dp_accounting
 import numpy as np
-from dp_accounting import GaussianDpEvent, NeighboringRelation, SampledWithoutReplacementDpEvent, ZCDpEvent
+from dp_accounting import GaussianDpEvent, NeighboringRelation, SampledWithoutReplacementDpEvent
 from numpy.typing import NDArray
 
 # Any orders give a true bound. Whole ones are fast for sampling without replacement; these lose nothing that shows.
@@ -63,20 +63,6 @@ def noise_for(epsilon: float, delta: float, releases: int, charge: Charge) -> fl
         tol=plain * TOLERANCE,
     )
     return float(sampled)
-
-
-def epsilon_of(rho: float, delta: float) -> float:
-    """Return the ε of ρ-zCDP, which is what a filter keeps the sum of (RDP)."""
-    return float(dp_accounting.rdp.RdpAccountant().compose(ZCDpEvent(rho)).get_epsilon(delta))
-
-
-@lru_cache(256)
-def rho_for(epsilon: float, delta: float) -> float:
-    """Return the largest ρ for which ρ-zCDP is (ε, δ)-DP."""
-    interval = dp_accounting.ExplicitBracketInterval(0, epsilon)  # ρ is never above ε
-    accountant = dp_accounting.rdp.RdpAccountant
-    tolerance = 1e-6 * min(1.0, epsilon**2)
-    return float(dp_accounting.calibrate_dp_mechanism(accountant, ZCDpEvent, epsilon, delta, interval, tol=tolerance))
 
 
 def _epsilon_plain(charges: Mapping[Charge, int], delta: float) -> float:

@@ -34,7 +34,7 @@ class Ledger:
 
     def __init__(self, path: Path | None = None, about: Mapping[str, Any] | None = None) -> None:
         """`about` is what must be the same for the entries to mean the same."""
-        self.path, self.entries, self.unchained, self._length = path, list[Entry](), False, 0
+        self.path, self.entries, self._length = path, list[Entry](), 0
         self._chain: list[str] = []  # the hash of each line, the first one's included
         if path is None:
             return
@@ -43,13 +43,22 @@ class Ledger:
         with _locked(path) as file:
             whole = _drop_rest(file)
             self._length = len(whole)
-            lines, self._chain, self.unchained = _parse(whole, path)
+            lines, self._chain, unchained = _parse(whole, path)
+            if unchained:
+                raise ConfigError(
+                    f"{path} is of an earlier version, whose lines cannot be checked: 15ddcbb is the last commit that "
+                    "continues it. Keep it, begin another, and add up the ε of both"
+                )
             if not lines:
                 self._append(file, described)
         if new:
             sync_folder(path.parent)
         if lines and lines[0].get("mode") == END_TO_END:
             raise ConfigError(f"{path} is of a model trained with DP-SGD: c528c6c is the last commit that continues it")
+        if any("costs" in line for line in lines):
+            raise ConfigError(
+                f"{path} is of samples with budgets of their own: 15ddcbb is the last commit that continues it"
+            )
         if lines and lines[0] != described:
             raise ConfigError(
                 f"{path} is about other samples, another adjacency or mode ({_differences(lines[0], described)}): "

@@ -20,7 +20,7 @@ _BELOW = 1 - 2.0**-40  # so that rounding on the way cannot make a vector longer
 Wholes = NDArray[np.int64]
 
 
-class Source:
+class Randomness:
     """A source of randomness. The operating system's cannot be foreseen; a seeded one is for simulations."""
 
     def __init__(self, seeded: np.random.Generator | None = None) -> None:
@@ -53,21 +53,11 @@ def clip(vectors: Floats, bound: float) -> Wholes:
     return wholes
 
 
-def measure(clipped: Wholes) -> NDArray[np.float64]:
-    """Return the length of each vector, as a fraction of the bound (n,)."""
-    return np.linalg.norm(clipped / STEPS, axis=1)  # type: ignore[no-any-return]
-
-
-def noisy_sum(clipped: Wholes, bound: float, deviation: float, source: Source) -> NDArray[np.float64]:
+def noisy_sum(clipped: Wholes, bound: float, deviation: float, source: Randomness) -> NDArray[np.float64]:
     """Return the sum of clipped vectors with Gaussian noise of this standard deviation on each number (d,)."""
     step = bound / STEPS
     noise = np.rint(source.normal(clipped.shape[1]) * (deviation / step))
     return (clipped.sum(axis=0) + noise) * step  # type: ignore[no-any-return]
-
-
-def noisy_count(count: int, deviation: float, source: Source) -> int:
-    """Return a count with Gaussian noise, rounded; it may be negative."""
-    return count + int(np.rint(source.normal(1)[0] * deviation))
 
 
 def shorten(vector: NDArray[np.float64], bound: float) -> NDArray[np.float64]:

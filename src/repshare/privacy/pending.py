@@ -7,7 +7,6 @@ same bytes again reveals nothing new, and costs nothing.
 
 import hashlib
 import json
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +31,6 @@ class Pending:
         if self.path is None:
             return
         if not self.path.exists():
-            if ledger.unchained and ledger.entries:
-                logging.getLogger("repshare").warning(
-                    "%s is of an earlier version, whose lines cannot be checked: it is used as it is, and checked from "
-                    "now on",
-                    ledger.path,
-                )
             self._mark = ledger.mark
             self._write(b"", None)
             return

@@ -6,20 +6,18 @@ the total carries it once: see lab/notebook/privacy.md.
 """
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from repshare.config import Level, Policy
-from repshare.errors import BudgetExhausted, ConfigError
+from repshare.config import Policy
+from repshare.errors import ConfigError
 from repshare.privacy import accounting
 from repshare.privacy.accounting import Charge
-from repshare.privacy.budgets import Filter
 from repshare.privacy.discrete import discrete_gaussian
-from repshare.privacy.guard import ROUNDING, Guard
-from repshare.privacy.ledger import OWN_COINS, Entry
-from repshare.sharing import sums, wire
+from repshare.privacy.guard import Guard
+from repshare.privacy.ledger import OWN_COINS
+from repshare.sharing import sums
 from repshare.sharing.representations import Floats, Integers, Release
 
 STEPS = round(1 / sums.STEP)  # of the length of what stands for a sample, at most
@@ -28,6 +26,8 @@ STEPS = round(1 / sums.STEP)  # of the length of what stands for a sample, at mo
 class SumsGuard(Guard):
     """Makes releases of class sums with noise, each kept and charged to a ledger before it leaves."""
 
+    adjacencies = ("replace", "add-remove")
+
     def __init__(
         self,
         policy: Policy,
@@ -35,27 +35,20 @@ class SumsGuard(Guard):
         *,
         classes: int,
         space: str,
-        levels: Sequence[Level] | None = None,
         seeded: np.random.Generator | None = None,
     ) -> None:
-        super().__init__(policy, labels, dimension=1, classes=range(classes), levels=levels, seeded=seeded)
-        self.space = space
-        if levels is None:
-            self.filter = None  # all samples are of one length, so that all pay alike
+        super().__init__(policy, labels, dimension=1, seeded=seeded)
+        self.classes, self.space = classes, space
 
-    def release(self, vectors: Floats, labels: Integers, rows: Integers, round: int) -> Release:
-        """Release sums of these of the client's samples (`rows`), charged for good, or raise BudgetExhausted."""
+    def release(self, vectors: Floats, labels: Integers, round: int) -> Release:
+        """Release sums of these samples, charged for good, or raise BudgetExhausted."""
         wholes = np.rint(vectors.astype(np.float64) * STEPS).astype(np.int64)
         if (np.square(wholes).sum(axis=1) > STEPS**2).any():
             raise AssertionError("what stands for a sample is longer than 1")
-        costs, taking_part = None, np.ones(len(rows), bool)
-        if self.filter is None:
-            noise, entry = self._bill(len(rows), round)
-        else:
-            noise, entry, costs = self._bill_each_sample(self.filter, wholes, rows, round)
-            taking_part = costs[rows] > 0
-        noisy = np.zeros((len(self.classes), wholes.shape[1]), np.int64)
-        np.add.at(noisy, labels[taking_part], wholes[taking_part])
+        least = accounting.noise_for(self.epsilon, self.delta, self.policy.planned_releases, Charge(0.0))
+        noise, entry = self._bill(Charge(least), round)
+        noisy = np.zeros((self.classes, wholes.shape[1]), np.int64)
+        np.add.at(noisy, labels, wholes)
         variance = math.ceil((noise * reach(self.policy, wholes.shape[1] - 1) * STEPS) ** 2 / self.policy.noise_shares)
         noisy += discrete_gaussian(variance, noisy.size, self.source.bytes).reshape(noisy.shape)
         if np.abs(noisy).max() * sums.STEP > sums.LARGEST:
@@ -64,35 +57,12 @@ class SumsGuard(Guard):
         release = sums.as_release(
             noisy.astype(np.float64) * sums.STEP, round, self.space, variance=told, noise=self.source.name
         )
-        self.pending.charge(self.ledger, {**entry, **OWN_COINS}, wire.encode_release(release))
-        if self.filter is not None and costs is not None:
-            self.filter.charge(costs)
-        return release
+        return self._charge({**entry, **OWN_COINS}, release)
 
     @property
     def mode(self) -> str:
         """The kind of guarantee: the space is not trained on anyone's samples, so that ε covers all that leaves."""
         return "all that leaves"
-
-    def _bill(self, smallest: int, round: int) -> tuple[float, Entry]:
-        noise = accounting.noise_for(self.epsilon, self.delta, self.policy.planned_releases, Charge(0.0))
-        return self._bill_charge(Charge(noise), round)
-
-    def _bill_each_sample(
-        self, own: Filter, wholes: Integers, rows: Integers, round: int
-    ) -> tuple[float, Entry, "np.ndarray[Any, np.dtype[np.float64]]"]:
-        """Bill by samples' own budgets (add-remove): who cannot pay is left out, which only noisy sums tell."""
-        noise = math.sqrt(self.policy.planned_releases / (2 * accounting.rho_for(self.epsilon, self.delta)))
-        full = 1 / (2 * noise**2)
-        before = sum(entry["rho"] for entry in self.ledger.entries)
-        if before + full > accounting.rho_for(self.epsilon, self.delta) * ROUNDING:  # whoever could still pay
-            raise BudgetExhausted(
-                f"the privacy budget is spent: {len(self.ledger.entries)} releases were made of those that ε is for"
-            )
-        costs = np.zeros(len(self.labels))
-        costs[rows] = np.square(wholes / STEPS).sum(axis=1) * full
-        costs[~own.admits(costs)] = 0.0
-        return noise, self._bill_each(own, costs, noise, full, len(self.classes), round), costs
 
     def _about(self) -> dict[str, Any]:
         return {**super()._about(), "space": self.space, "mode": self.mode}
@@ -114,8 +84,8 @@ def check_shares(policy: Policy, members: int, threshold: int) -> str:
     """The conditions under which ε holds if members of a group share the noise. Raises ConfigError if it cannot."""
     if policy.noise_shares > threshold:
         raise ConfigError(
-            f"noise_shares is {policy.noise_shares}, but a sum of the group may end with {threshold} members, whose "
+            f"noise_shares is {policy.noise_shares}, but a sum of the group may have {threshold} members, whose "
             "noise would not be enough"
         )
     stay, collude = members - threshold, threshold - policy.noise_shares
-    return f"ε holds if at most {stay} of {members} members drop out of a sum, and at most {collude} collude"
+    return f"ε holds if at most {stay} of {members} members are missing from a sum, and at most {collude} collude"

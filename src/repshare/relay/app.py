@@ -42,7 +42,7 @@ ENDPOINTS = (
     Endpoint("GET", "/v1/me", tasks.me),
     Endpoint("GET", "/v1/tasks", tasks.list_tasks),
     Endpoint("GET", TASK, tasks.describe),
-    Endpoint("GET", f"{TASK}/status", tasks.status, query=schemas.StatusQuery),
+    Endpoint("GET", f"{TASK}/status", tasks.status),
     Endpoint("POST", f"{TASK}/clients", invitations.invite, {201: JSON}, body=schemas.Invitation),
     Endpoint("DELETE", CLIENT, invitations.revoke),
     Endpoint("PUT", f"{CLIENT}/report", page.report, body=schemas.RoundReport),
@@ -100,7 +100,7 @@ class RelayApp:
                 if self._service.options.insecure:
                     _check_origin(Request(scope))
                 await self._router(scope, receive, note)
-        except Exception as error:  # whatever it is, the client gets an answer
+        except Exception as error:  # of any kind: the client gets an answer
             if status:  # one is under way: all that is left is to end it early
                 raise
             await self._refuse(error, Request(scope))(scope, receive, note)

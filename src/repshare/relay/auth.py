@@ -24,12 +24,12 @@ LONGEST = 64
 
 
 def is_name(text: str) -> bool:
-    """Return whether this may name a task."""
+    """Whether this may name a task."""
     return _ALLOWED.match(text) is not None and text.strip(" .") != ""
 
 
 def is_client_name(text: str) -> bool:
-    """Return whether this may name a client: any printable text that can be a part of a path."""
+    """Whether this may name a client: any printable text that can be a part of a path."""
     return 1 <= len(text) <= LONGEST and text.isprintable() and "/" not in text and text.strip(" .") != ""
 
 
@@ -72,7 +72,7 @@ class TokenEntry(NamedTuple):
     grant: Grant
     digest: bytes
     created: float  # seconds since 1970
-    expires: float | None = None  # likewise; None: never
+    expires: float | None = None  # seconds since 1970; None: never
 
 
 class Access:
@@ -113,14 +113,13 @@ class Access:
         expires = None if days is None else now + days * DAY_SECONDS
         entry = TokenEntry(token_id, grant, _digest(secret), now, expires)
 
-        def work(state: Transaction) -> list[str]:
-            before = _tokens_of(state, grant)
+        def work(state: Transaction) -> list[TokenEntry]:
+            before = _tokens_of(state, grant.task, grant.name)
             if before and not renew:
                 where = f" in {grant.task}" if grant.task is not None else ""
                 raise Refused(f"{grant.name} has a token{where} already: revoke it, or --renew it")
-            _check_roles(state, before, instead_of)
-            state.delete(before)
-            state.set({f"token/{token_id}": _encode(entry), _holder(grant): token_id.encode()})
+            _end(state, before, instead_of)
+            state.set({f"token/{token_id}": _encode(entry)})
             return before
 
         self._forget(self.store.transact(work))
@@ -129,44 +128,40 @@ class Access:
     def revoke(self, name: str, task: str | None, *, among: Sequence[Role] = ROLES) -> Grant:
         """End the token that this name has in this task. Raises Refused if its role is none of these."""
 
-        def work(state: Transaction) -> tuple[list[str], Grant]:
-            grant = Grant("client", name, task)
-            if not (ended := _tokens_of(state, grant)):
+        def work(state: Transaction) -> list[TokenEntry]:
+            ended = _tokens_of(state, task, name)
+            if not ended:
                 where = f" in {task}" if task is not None else " for all tasks"
                 raise ConfigError(f"{name[:80]} has no token{where}")
-            _check_roles(state, ended, among)
-            with suppress(Damaged):  # it ends all the same
-                grant = _decode(ended[0][6:], *state.get(ended)).grant
-            state.delete([_holder(grant), *ended])
-            return ended, grant
+            _end(state, ended, among)
+            return ended
 
-        ended, grant = self.store.transact(work)
+        ended = self.store.transact(work)
         self._forget(ended)
-        return grant
+        return ended[0].grant
 
     def revoke_all(self, task: str) -> None:
         """End all tokens of a task."""
 
-        def work(state: Transaction) -> list[str]:
-            held = [(key, kept) for key, kept in state.scan("holder/") if json.loads(key[7:])[0] == task]
-            ended = [f"token/{kept.decode(errors='replace')}" for _, kept in held]
-            state.delete([*(key for key, _ in held), *ended])
+        def work(state: Transaction) -> list[TokenEntry]:
+            ended = _tokens_of(state, task)
+            _end(state, ended, ROLES)
             return ended
 
         self._forget(self.store.transact(work))
 
     def find(self, token: str) -> Grant | None:
-        """Return what this token allows; None of one that is not ours, or not any more."""
+        """The grant of a token; None if it is unknown, revoked or expired."""
         return self.store.read(lambda state: self.find_in(state, token))
 
     def find_in(self, state: Transaction, token: str) -> Grant | None:
-        """Do the same within a transaction of the store."""
+        """The grant of a token, read within a transaction of the store."""
         token_id, secret = split(token)
         entry = self._remember(token_id, *state.get([f"token/{token_id}"]))
         return entry.grant if entry and self._fits(entry, secret) else None
 
     def recall(self, token: str) -> Grant | None:
-        """Return what `find` returned a moment ago, without asking the database; None if it must be asked."""
+        """The grant of a token found at most a second ago; None if the database must be asked."""
         token_id, secret = split(token)
         until, entry = self._remembered.get(token_id, (0.0, None))
         if entry is None or self._clock() > until or not self._fits(entry, secret):
@@ -174,7 +169,7 @@ class Access:
         return entry.grant
 
     def _fits(self, entry: TokenEntry, secret: str) -> bool:
-        """Return whether this is the token's secret, and the token has not expired.
+        """Whether this is the token's secret, and the token has not expired.
 
         By a clock from before it was made, a token that expires is not valid: whether it has expired is not known.
         """
@@ -187,12 +182,17 @@ class Access:
         return sorted((_decode(key[6:], value) for key, value in kept), key=lambda entry: entry.created)
 
     def find_faults(self) -> dict[str, str]:
-        """Return what is damaged, or does not fit together: key -> what is wrong with it."""
-        return self.store.read(_find_faults)
+        """The tokens that cannot be read: key -> reason."""
 
-    def _forget(self, ended: Sequence[str]) -> None:
-        for key in ended:
-            self._remembered.pop(key.removeprefix("token/"), None)
+        def decode(key: str, kept: bytes) -> None:
+            if key.startswith("token/"):  # versions up to commit 15ddcbb kept names as keys, too
+                _decode(key[6:], kept)
+
+        return self.store.read(lambda state: find_faults(state, decode))
+
+    def _forget(self, ended: Sequence[TokenEntry]) -> None:
+        for entry in ended:
+            self._remembered.pop(entry.id, None)
 
     def _remember(self, token_id: str, kept: bytes | None) -> TokenEntry | None:
         if kept is None:
@@ -205,35 +205,21 @@ class Access:
         return entry
 
 
-def _tokens_of(state: Transaction, grant: Grant) -> list[str]:
-    """Return the key of the token that this name has in this task, if it has one."""
-    (kept,) = state.get([_holder(grant)])
-    keys = [] if kept is None else [f"token/{kept.decode(errors='replace')}"]
-    if None in state.get(keys):  # to end another would leave the right one valid
-        raise Damaged(_holder(grant), "it names no token")
-    return keys
+def _tokens_of(state: Transaction, task: str | None, name: str | None = None) -> list[TokenEntry]:
+    """The tokens of this name in this task; without a name, all of the task's. What cannot be read opens nothing."""
+    found = list[TokenEntry]()
+    for key, kept in state.scan("token/"):
+        with suppress(Damaged):
+            found.append(_decode(key[6:], kept))
+    return [entry for entry in found if entry.grant.task == task and name in (None, entry.grant.name)]
 
 
-def _check_roles(state: Transaction, keys: Sequence[str], roles: Sequence[Role]) -> None:
-    """Raise Refused if one of these tokens has none of these roles."""
-    for key, kept in zip(keys, state.get(keys) if roles != ROLES else (), strict=False):
-        if kept is not None and (role := _decode(key[6:], kept).grant.role) not in roles:
-            raise Refused(f"a token of {role} is renewed and revoked on the relay's machine only")
-
-
-def _find_faults(state: Transaction) -> dict[str, str]:
-    """Return the tokens that cannot be read, and the holders that are not those of a token, or lack one."""
-    holders, tokens = dict[str, str](), dict[str, str]()
-
-    def decode(key: str, kept: bytes) -> None:
-        if key.startswith("token/"):
-            tokens[_holder(_decode(key[6:], kept).grant)] = key[6:]
-        else:
-            holders[key] = kept.decode()
-
-    faults = find_faults(state, decode)
-    lone = {key for key in holders.keys() | tokens.keys() if holders.get(key) != tokens.get(key)}
-    return faults | dict.fromkeys(lone, "it names no token, or a token lacks it")
+def _end(state: Transaction, ended: Sequence[TokenEntry], roles: Sequence[Role]) -> None:
+    """Delete these tokens. Raises Refused if the role of one is none of these."""
+    for entry in ended:
+        if entry.grant.role not in roles:
+            raise Refused(f"a token of {entry.grant.role} is renewed and revoked on the relay's machine only")
+    state.delete([f"token/{entry.id}" for entry in ended])
 
 
 def split(token: str) -> tuple[str, str]:
@@ -247,18 +233,14 @@ def _digest(secret: str) -> bytes:
     return hashlib.sha256(secret.encode()).digest()
 
 
-def _holder(grant: Grant) -> str:
-    return f"holder/{json.dumps([grant.task, grant.name])}"
-
-
 def _encode(entry: TokenEntry) -> bytes:
     kept = {**entry.grant._asdict(), "sha256": entry.digest.hex(), "created": entry.created, "expires": entry.expires}
     return json.dumps(kept).encode()
 
 
-def _decode(token_id: str, kept: bytes | None) -> TokenEntry:
+def _decode(token_id: str, kept: bytes) -> TokenEntry:
     def read() -> TokenEntry:
-        values = json.loads(kept or b"")
+        values = json.loads(kept)
         grant = Grant(values["role"], values["name"], values["task"])
         return TokenEntry(token_id, grant, bytes.fromhex(values["sha256"]), values["created"], values.get("expires"))
 

@@ -33,7 +33,7 @@ class Batcher:
         self._busy = False
 
     async def do(self, run: Run, work: Work[Result], size: int = 0) -> Result:
-        """Return what the work gives, once the transaction is over, or raise its error: its changes are not made then.
+        """Return the work's result once its transaction is over, or raise its error: then none of its changes are made.
 
         Args:
             run: a store's `transact` or `read`
@@ -66,7 +66,7 @@ class Batcher:
         outcomes: Sequence[Any]
         try:
             outcomes = batch[0].run(partial(_attempt, batch))
-        except BaseException as error:  # whatever it is, everyone who waits for the batch must hear of it
+        except BaseException as error:  # of any kind: all who wait for the batch must be told
             outcomes = [error] * len(batch)
         loop.call_soon_threadsafe(self._end, batch, outcomes, loop)
 
@@ -82,7 +82,7 @@ class Batcher:
 
 
 def _attempt(batch: Sequence[_Waiting], state: Transaction) -> list[Any]:
-    """Return what each work of a batch gives, or its error: then none of its changes are made."""
+    """Return each work's result, or its error: then none of its changes are made."""
     outcomes = list[Any]()
     for each in batch:
         changes = Changes(state.get, state.scan)

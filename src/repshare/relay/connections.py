@@ -1,4 +1,4 @@
-"""Connections that take a bounded time and memory, whatever comes over them."""
+"""Connections that take a bounded time and memory."""
 
 import asyncio
 import math

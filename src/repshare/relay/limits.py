@@ -5,13 +5,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from typing import Generic, TypeVar
+from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
 
 from repshare.board import Board, Wants
 from repshare.board.robust import READ_AT_ONCE, SAMPLED
-from repshare.board.state import BoardState, read_slots
+from repshare.board.state import BoardState
 from repshare.relay.problems import Problem
 from repshare.sharing.task import Task
 from repshare.stores import Transaction
@@ -24,7 +24,6 @@ LONGEST_DEBT = 5  # bursts: with the burst of a relay, ten seconds
 _LATER = {"Retry-After": "1"}
 
 Take = Callable[[int], None]
-One = TypeVar("One", bound=Hashable)
 
 
 class RateLimiter:
@@ -35,10 +34,10 @@ class RateLimiter:
         self._buckets: dict[Hashable, tuple[float, float]] = {}  # what is left, and when that was so
 
     def take(self, key: Hashable, cost: float = 1.0) -> float:
-        """Use this many; return 0 if they were available, otherwise the seconds until they will be.
+        """Use this many, and return 0; or, if they are not available, the seconds until they will be.
 
-        A full bucket lets any request in. One that costs more than is there leaves a debt, of no more than
-        LONGEST_DEBT bursts, to be paid before the next.
+        A full bucket lets any request in. One that costs more than is there leaves a debt of at most LONGEST_DEBT
+        bursts.
         """
         if not self._per_second:
             return 0.0
@@ -62,7 +61,7 @@ class MemoryBudget:
     """The memory for bodies and answers at the same time: MEMORY_BYTES, a quarter of that for one key."""
 
     def __init__(self, longest: int) -> None:
-        """Make room for several of the longest, whatever that is."""
+        """`longest`: bytes of the longest body that is accepted; there is always room for several."""
         self._most = max(MEMORY_BYTES, 8 * longest)
         self.each = self._most // 4
         self._taken: Counter[Hashable] = Counter()
@@ -92,18 +91,18 @@ class MemoryBudget:
                 del self._taken[key]
 
 
-class ConnectionQuota(Generic[One]):
-    """Connections that each take something of which there is `most` in all: bytes, or a place.
+class ConnectionQuota:
+    """A quota that connections share: of bytes, or of places.
 
-    Where that is exceeded, the address that takes most of it must give up the one that it has had longest.
+    Where it is exceeded, the address that takes most of it loses its oldest connection.
     """
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self._taking: dict[One, tuple[str, int]] = {}  # those that have been here longest first
+        self._taking: dict[Any, tuple[str, int]] = {}  # those that have been here longest first
         self._sizes: Counter[str] = Counter()  # by address
 
-    def add(self, one: One, address: str, size: int) -> list[One]:
+    def add(self, one: Hashable, address: str, size: int) -> list[Any]:
         """Set what this connection takes from now on; return those to be closed. One alone may take any size."""
         if one in self._taking:
             self.remove(one)
@@ -116,7 +115,7 @@ class ConnectionQuota(Generic[One]):
             self.remove(gone[-1])
         return gone
 
-    def remove(self, one: One) -> None:
+    def remove(self, one: Hashable) -> None:
         """Release this connection's share."""
         if one not in self._taking:
             return
@@ -146,10 +145,6 @@ def size_of_teacher(board: Board, wants: Wants) -> int:
 
     def work(state: Transaction) -> int:
         task = board.task
-        if wants.peers is not None:  # all that they published is read
-            found = [read_slots(state, peer) for peer in wants.peers]
-            rows = sum(len(slots.classes) + sum(map(len, slots.owned.values())) for slots in found)
-            return size_of_rows(task, rows, totals=False)
         sizes = BoardState(task, state).sizes[: task.rows].tolist()
         return size_of_rows(task, sum(1 + min(wants.observations, size) for size in sizes))
 

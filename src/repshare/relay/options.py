@@ -48,7 +48,7 @@ class Address:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach this address."""
+    """Whether only this machine can reach this address."""
     if host == "localhost":
         return True
     try:

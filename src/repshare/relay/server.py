@@ -60,14 +60,14 @@ def serve(database: Database, options: RelayOptions, address: Address, audit: Au
 
 
 class RelayServer(uvicorn.Server):
-    """uvicorn's, which says where it listens, and on its way out answers what waits or is on its way."""
+    """A uvicorn.Server that logs its address, and answers long polls before it shuts down."""
 
     def __init__(self, config: uvicorn.Config, service: Service, url: str) -> None:
         super().__init__(config)
         self._service, self._url = service, url
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin, and say so: from now on a signal stops it well."""
+        """Start listening, and log the address: from now on a signal stops the relay without losing data."""
         await super().startup(sockets)
         logs.log_event("listening", url=self._url)
         print(f"repshare relay at {self._url} (its API: {self._url}/openapi.json). Ctrl-C stops it.", flush=True)

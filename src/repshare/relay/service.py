@@ -5,7 +5,7 @@ import logging
 import math
 import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any, NamedTuple, ParamSpec, TypeVar
@@ -43,7 +43,7 @@ LINES_A_SECOND = 20  # of the log for each token, and for all strangers together
 STRANGERS = "strangers"
 ANYONE = Grant("admin", "anyone", None)  # what an insecure relay allows everyone
 LARGE_BYTES = 262_144  # of an answer: those that take more are made apart, so that the others need not wait for them
-VISITOR = Grant("viewer", "visitor", None)  # an anonymous viewer of a public page
+VISITOR = Grant("viewer", "visitor", None)  # anonymous, of a public page
 FRESH_SECONDS = 0.5  # for which any document of the page, or a check of the store, is served
 
 Arguments = ParamSpec("Arguments")
@@ -67,8 +67,8 @@ class Service:
         self.statuses, self.documents, self.health = (
             SharedDocuments(each) for each in (0, FRESH_SECONDS, FRESH_SECONDS)
         )
-        self.unread, self.heads = ConnectionQuota[Any](MEMORY_BYTES), ConnectionQuota[Any](HEADS_BYTES)
-        self.connections = ConnectionQuota[Any](options.connections)
+        self.unread, self.heads = ConnectionQuota(MEMORY_BYTES), ConnectionQuota(HEADS_BYTES)
+        self.connections = ConnectionQuota(options.connections)
         self.metrics = Metrics(lambda: self.versions.waiting)
         self.refusals: dict[str, deque[dict[str, Any]]] = {}  # by task; see `RefusalStatus`
         self._rates, self._memory = RateLimiter(options.rate, 2 * options.rate), MemoryBudget(options.max_bytes)
@@ -84,7 +84,7 @@ class Service:
         return await anyio.to_thread.run_sync(lambda: function(*args, **kwargs))
 
     async def read(self, store: Store, work: Work[Result], size: int = 0) -> Result:
-        """Do something that reads from a store; what takes long, in one transaction with what others want of it.
+        """Read from a store; what takes long, in one transaction with what others read of it.
 
         `size`: bytes of memory that it takes meanwhile.
         """
@@ -102,7 +102,7 @@ class Service:
         return teacher
 
     async def write(self, store: Store, work: Work[Result], size: int = 0) -> Result:
-        """Do something that writes to a store, likewise."""
+        """Do something that writes to a store, in one transaction with what others write to it."""
         return await self._writing.do(store.transact, work, size)
 
     async def run_alone(
@@ -137,35 +137,32 @@ class Service:
             seconds = max(1, math.ceil(wait))
             raise Problem("too-fast", f"try again in {seconds} s", {"Retry-After": str(seconds)})
 
-    async def enter(self, request: Request, *roles: Role, public: bool = False) -> Grant:
-        """Authenticate a request that is about no task, or about one that need not exist: return its grant.
+    async def enter(self, request: Request, *roles: Role, public: bool = False, own: bool = False) -> Grant:
+        """Return the grant of a request's token, if it has one of these roles and is not too fast.
 
-        What is `public` anyone may see who sends no token.
+        `public`: anyone may who sends no token. `own`: only the client in the path may.
         """
         if public and "authorization" not in request.headers:
             request.scope["who"] = ("visitor", request.client.host if request.client else "")
             self.charge(request)
             return VISITOR
-        return (await self._look_up(request, roles))[0]
-
-    async def enter_task(self, request: Request, *roles: Role, public: bool = False, own: bool = False) -> Entry:
-        """Authenticate a request about the task in its path. `own`: only the client in its path may send it."""
-        if public and "authorization" not in request.headers:
-            grant = await self.enter(request, public=True)
-            return Entry(grant, await self.open(request.path_params["task"]))
-        grant, opened = await self._look_up(request, roles, opening=True)
+        grant = await self._authenticate(request)
+        self.charge(request)
+        if roles and grant.role not in roles and not self.options.insecure:
+            raise Problem("forbidden", f"this is for {' and '.join(roles)}; the token's role is {grant.role}")
+        task = request.path_params.get("task")
+        if grant.task is not None and task is not None and grant.task != task:
+            raise Problem("forbidden", f"the token is for the task {grant.task}, not for {task[:80]}")
         if own:
             self.check_client(grant, request.path_params["client"])
-        return Entry(grant, opened)
+        return grant
 
-    async def _look_up(
-        self, request: Request, roles: Sequence[Role], *, opening: bool = False, again: bool = False
-    ) -> tuple[Grant, Any]:
-        """Return the grant of a request's token, if it has such a role and is not too fast; and the task in its path.
+    async def enter_task(self, request: Request, *roles: Role, public: bool = False, own: bool = False) -> Entry:
+        """Enter a request about the task in its path, and open the task."""
+        grant = await self.enter(request, *roles, public=public, own=own)
+        return Entry(grant, await self.open(request.path_params["task"]))
 
-        A request with a body is looked up twice: before it, as strangers may not send one; and after it, as it may have
-        taken `body_seconds`, in which the token may have ended, and the task been deleted or created anew.
-        """
+    async def _authenticate(self, request: Request) -> Grant:
         if self.options.insecure:
             grant: Grant | None = ANYONE
         else:
@@ -181,14 +178,7 @@ class Service:
         request.scope["who"] = request.path_params.get("client") if self.options.insecure else grant
         if request.scope["query_string"].count(b"&") > MOST_FIELDS:
             raise Problem("invalid", f"more than {MOST_FIELDS} fields in a query")
-        if not again:
-            self.charge(request)
-        if roles and grant.role not in roles and not self.options.insecure:
-            raise Problem("forbidden", f"this is for {' and '.join(roles)}; the token's role is {grant.role}")
-        task = request.path_params.get("task")
-        if grant.task is not None and task is not None and grant.task != task:
-            raise Problem("forbidden", f"the token is for the task {grant.task}, not for {task[:80]}")
-        return grant, await self.open(request.path_params["task"]) if opening else None
+        return grant
 
     def check_client(self, grant: Grant, client: str) -> None:
         """Raise a Problem if the request is not this client's, or cannot be."""
@@ -213,11 +203,14 @@ class Service:
 
     @asynccontextmanager
     async def receive(self, request: Request, opened: OpenTask, most_bytes: int) -> AsyncIterator[bytes]:
-        """Yield a body for this task, counted as taken memory until the end of the block: see `_look_up`."""
+        """Yield a body for this task, counted as taken memory until the end of the block.
+
+        Token and task are looked up again: in the seconds that a body takes, either may have ended.
+        """
         with self._memory.hold(request.scope["who"]) as take:
             body = await read_body(request, min(most_bytes, self.options.max_bytes), self.options.body_seconds, take)
-            _, now = await self._look_up(request, (), opening=True, again=True)
-            if now.entry.identity != opened.entry.identity:
+            await self._authenticate(request)
+            if (await self.open(opened.entry.name)).entry.identity != opened.entry.identity:
                 raise Problem("unknown", f"the task {opened.entry.name} was deleted in the meantime")
             yield body
 
@@ -231,7 +224,7 @@ class Service:
         level = logging.ERROR if problem.status >= 500 else logging.WARNING
         told = {"kind": problem.kind, "status": problem.status, "reason": problem.logged[:500], **about}
         self.lines.write(grant or "", f"{grant.role} {grant.name}" if grant else STRANGERS, "refused", level, **told)
-        # Only what those of a known task did in it: a stranger must not be able to push that out.
+        # Of this task's members only: a stranger must not be able to push their refusals out.
         if grant and grant.task in (None, task) and isinstance(task, str) and self.tasks.recall(task):
             kept = self.refusals.setdefault(task, deque(maxlen=REFUSALS_KEPT))
             who, reason = str(client or "")[:80], problem.detail[:500]
@@ -249,7 +242,7 @@ class Service:
 
     @contextmanager
     def waiting(self, request: Request) -> Iterator[None]:
-        """Count this request among those of its token that wait, until the end of the block."""
+        """Count this request as waiting until the end of the block. Raises a Problem if too many of its token do."""
         who = request.scope["who"]
         if self._waits[who] >= MOST_WAITS and not self.options.insecure:
             raise Problem("too-fast", f"{MOST_WAITS} requests with one token wait already", {"Retry-After": "10"})

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 from repshare.board import Board
 from repshare.board.robust import LONGEST
-from repshare.board.state import Cache
 from repshare.errors import ConfigError, Damaged, Refused
 from repshare.relay.auth import Access, check_name, is_name
 from repshare.secure import Meetings
@@ -26,7 +25,6 @@ REMEMBERED_SECONDS = 1.0  # how long a task that another process deleted may sti
 MOST_CLASSES = 10_000  # some work is done class by class
 MOST_NUMBERS = 2**24  # C · d' of a task: 64 MB of class means
 FEWEST_MEMBERS = 3  # of a masked group: of two, each knows the other's part
-FEWEST_NAMED = 3  # peers that a question must name: of two, one who is an accomplice gives the other one away
 LONGEST_AGE_SECONDS = 1e9  # thirty years; beyond some point a clock's fractions no longer add up
 
 
@@ -58,7 +56,6 @@ class Tasks:
         self._database, self._clock = database, clock
         self._registry, self._deleted = database.store("tasks"), database.store("deleted")
         self._open: dict[str, OpenTask] = {}
-        self._cache = Cache()
 
     def create(self, name: str, task: Task) -> bool:
         """Create a task; False if there is one with the same values already. Raises Refused if with others."""
@@ -78,7 +75,7 @@ class Tasks:
         return self._registry.transact(work)
 
     def recall(self, name: str) -> OpenTask | None:
-        """Return what `find` returned a moment ago, without asking the database; None if it must be asked."""
+        """The task of this name if it was found at most a second ago; None if the database must be asked."""
         opened = self._open.get(name)
         return opened if opened and self._clock() <= opened.until else None
 
@@ -96,7 +93,7 @@ class Tasks:
             self._drop_map(entry)
             opened = self._open[name] = OpenTask(
                 entry,
-                Board(entry.task, self._store(entry), key=entry.secret.encode(), cache=self._cache),
+                Board(entry.task, self._store(entry), key=entry.secret.encode()),
                 Meetings(self._meetings(entry)),
                 self._activity(entry),
                 0.0,
@@ -118,7 +115,7 @@ class Tasks:
         return [entry for entry in found if entry]
 
     def find_faults(self) -> dict[str, str]:
-        """Return what of the registry cannot be read: key -> what is wrong with it."""
+        """The descriptions that cannot be read: key -> reason."""
 
         def decode(name: str, kept: bytes) -> None:
             try:
@@ -129,7 +126,7 @@ class Tasks:
         return self._registry.read(lambda state: find_faults(state, decode))
 
     def delete(self, name: str) -> None:
-        """Delete a task with all that was published in it, and end its tokens. Cut off, it can be done again."""
+        """Delete a task, its releases and its tokens. Safe to repeat after an interruption."""
         opened = self.get(name)
         self._deleted.transact(lambda state: state.set({opened.entry.identity: name.encode()}))
         Access(self._database).revoke_all(name)
@@ -183,12 +180,10 @@ def _check_new(task: Task) -> None:
     if task.aggregation != "mean" and task.columns > LONGEST:
         most = f"at most {LONGEST:,} for {task.aggregation}"
         raise ConfigError(f"representations of {task.dimension} numbers are too long: {most}")
-    if 0 < task.named_peers < FEWEST_NAMED:
-        raise ConfigError(f"named_peers must be 0 or at least {FEWEST_NAMED}, not {task.named_peers}")
     if 0 < task.group_members < FEWEST_MEMBERS:
         raise ConfigError(f"group_members must be 0 or at least {FEWEST_MEMBERS}, not {task.group_members}")
-    if task.group_members and (task.aggregation != "mean" or task.named_peers):
-        raise ConfigError("a masked group shows its total only: leave aggregation and named_peers out")
+    if task.group_members and task.aggregation != "mean":
+        raise ConfigError("a masked group shows its total only: leave aggregation out")
     with suppress(ValueError, RecursionError):  # whoever joins refuses a description that is no JSON
         told = json.loads(task.description or "{}")
         check_class_names(map(str, told.get("class_names") or () if isinstance(told, dict) else ()))
@@ -222,6 +217,8 @@ def _decode(name: str, kept: bytes) -> TaskEntry:
         return dict(values["task"]), identity, float(values["created"]), str(values.get("secret", identity))
 
     described, identity, created, secret = decoded(name, read)
+    if not described.get("named_peers"):  # none could be named; with others, 15ddcbb is the last commit that reads it
+        described.pop("named_peers", None)
     try:
         return TaskEntry(name, Task(**described), identity, created, secret)
     except (TypeError, ConfigError) as error:

@@ -50,7 +50,7 @@ class RelayMeetings:
         return int(self._next(members).value("number", int))
 
     def begun(self, members: Sequence[str]) -> bool:
-        """Return whether some member has begun that meeting."""
+        """Whether some member has begun that meeting."""
         return bool(self._next(members).value("begun", bool))
 
     def put(self, members: Sequence[str], number: int, step: int, client: str, body: bytes, patience: float) -> None:
@@ -93,14 +93,14 @@ class Together(NamedTuple):
 
     members: int
     required: int
-    """Members that must stay until the end of a sum."""
+    """Members that must take part in a sum."""
     samples: int | None = None
     """Of all members. Default: as many of each as this client's."""
 
     def behind(self, own: int) -> float:
         """Return the samples behind a total less what one member has of it, as if all members had as many.
 
-        Where fewer than all must stay, the difference of two totals may be one member's.
+        Where not all must take part, the difference of two totals may be one member's.
         """
         if self.required < self.members:
             return own
@@ -137,7 +137,7 @@ class SecureExchange(Exchange):
             task_name: The task's name.
             key: This client's key.
             members: Names and public keys of all members, including this client, the same for all.
-            threshold: Number of members that must stay until the end of a sum. Default: more than two thirds.
+            threshold: Number of members that must take part in a sum. Default: more than two thirds.
             patience: Seconds until a step ends without those who are missing, from its first message on.
         """
         self.task, self.name, self.meetings, self.key, self.members = task, name, meetings, key, members
@@ -148,7 +148,7 @@ class SecureExchange(Exchange):
                 "without a group, or in a task with --aggregation mean"
             )
         self._has_left = False  # whether the vector of the last release was sent, masked
-        self._last: dict[frozenset[str], int] = {}  # the last meeting in which shares were dealt, never twice in one
+        self._last: dict[frozenset[str], int] = {}  # the last meeting in which a vector was masked, never twice in one
         self.known: Known | None = None  # the last total
         self.base: Known | None = None  # the total whose changes are added up; None: the sum is a total itself
         if members:
@@ -222,15 +222,15 @@ class SecureExchange(Exchange):
 
     @property
     def required(self) -> int:
-        """The number of members that must stay until the end of a sum."""
+        """The number of members that must take part in a sum."""
         return self._group(0).threshold
 
     def has_begun(self) -> bool:
-        """Return whether another member has begun a meeting, and waits."""
+        """Whether another member has begun a meeting, and waits."""
         return self.meetings.begun(tuple(self.members))
 
     def may_have_left(self) -> bool:
-        """Return whether the vector of the last release was sent, masked."""
+        """Whether the vector of the last release was sent, masked."""
         return self._has_left
 
     def traffic(self) -> Traffic:
@@ -284,13 +284,10 @@ class SecureExchange(Exchange):
         member = Member(group, self.name, self.key)
         announced = self._meet(number, 0, member.announce())
         self._last[frozenset(self.members)] = number
-        dealt = self._meet(number, 1, member.deal(announced))
-        body = member.mask(dealt, vector)
+        body = member.mask(announced, vector)
         self._has_left = True
-        masked = self._meet(number, 2, body)
-        confirmed = self._meet(number, 3, member.confirm(masked))
-        opened = self._meet(number, 4, member.open(confirmed))
-        return add_up(group, announced, dealt, masked, opened), len(masked)
+        masked = self._meet(number, 1, body)
+        return add_up(group, announced, masked), len(masked)
 
     def _meet(self, number: int, step: int, body: bytes) -> dict[str, bytes]:
         """Send a message, and wait for those of the others."""
@@ -308,7 +305,7 @@ class SecureExchange(Exchange):
 
 
 def find_fault(others: Totals, members: int, task: Task) -> str | None:
-    """Return what is wrong with the sums of `members` members, if only releases of the task went into them, or None.
+    """The reason why these cannot be the sums of `members` members' releases of the task; or None.
 
     A single member's vector cannot be read, so this is the only check against a false one.
     """

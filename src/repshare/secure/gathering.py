@@ -128,7 +128,7 @@ class GatheredExchange(SecureExchange):
         self._is_gathered = False
 
     def has_begun(self) -> bool:
-        """Return whether another member waits for a meeting."""
+        """Whether another member waits for a meeting."""
         return bool(self.relay.connection.ask("GET", f"{self.relay.task_path()}/group").value("ready", list))
 
     def behind(self, own: int) -> float:
@@ -196,7 +196,7 @@ class GatheredExchange(SecureExchange):
 
 
 def code(members: Mapping[str, bytes]) -> str:
-    """Return what is the same for all members if they were told the same keys."""
+    """A code that is the same for all members who were told the same keys."""
     said = json.dumps(sorted((name, key.hex()) for name, key in members.items())).encode()
     digest = hashlib.sha256(b"repshare group\0" + said).hexdigest()[:32]
     return " ".join(digest[at : at + 4] for at in range(0, 32, 4))

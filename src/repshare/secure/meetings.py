@@ -14,7 +14,7 @@ from typing import Any, TypedDict
 from repshare.errors import Refused
 from repshare.stores import MemoryStore, Store, Transaction, decoded, find_faults
 
-STEPS = 5
+STEPS = 2
 MOST_MEMBERS = 100
 MOST_GROUPS = 100  # of a task; one that has not met for a while makes room
 MOST_OPENED = 10  # of those, by one client: members may be names that no client has
@@ -48,7 +48,7 @@ class Meetings:
         return self.store.read(lambda state: self._number(state, _identify(members)))
 
     def begun(self, members: Sequence[str]) -> bool:
-        """Return whether some member has begun the meeting that can still be joined."""
+        """Whether some member has begun the meeting that can still be joined."""
         group = _identify(members)
         return self.store.read(lambda state: read(state, f"{group}/{self._number(state, group)}/0") is not None)
 
@@ -75,7 +75,7 @@ class Meetings:
         return self.store.transact(work)
 
     def progress(self, state: Transaction, members: Sequence[str]) -> tuple[int, list[str]]:
-        """Return how many steps of the group's last meeting are over, and who was in the last of them.
+        """The number of completed steps of the group's last meeting, and the members in the last of them.
 
         Of a group that has not met, all members are returned.
         """
@@ -89,7 +89,7 @@ class Meetings:
         return over, names
 
     def find_faults(self) -> dict[str, str]:
-        """Return what cannot be read: key -> what is wrong with it. Messages are opaque."""
+        """Values that cannot be read: key -> fault. Messages are opaque."""
         return self.store.read(lambda state: find_faults(state, _decode))
 
     def _put(
@@ -191,5 +191,5 @@ def read(state: Transaction, key: str) -> Any:
 
 
 def _decode(key: str, kept: bytes) -> None:
-    if key != "time" and key.count("/") < 3:  # of earlier versions; and GROUP/NUMBER/STEP/NAME: a message
+    if key.count("/") < 3:  # GROUP/NUMBER/STEP/NAME is a message
         json.loads(kept)

@@ -96,7 +96,7 @@ class Roll:
         return self.meetings.store.transact(work)
 
     def has_met(self) -> bool:
-        """Return whether there was a meeting."""
+        """Whether there was a meeting."""
         return self.meetings.store.read(lambda state: bool(_find(state)["members"]))
 
     def ready(self) -> list[str]:
@@ -113,7 +113,7 @@ class Roll:
         if roll["members"]:
             steps, stayed = self.meetings.progress(state, list(roll["members"]))
             awaited = set(stayed)
-            if steps == STEPS and not roll["base"]:
+            if steps == STEPS and stayed == sorted(roll["members"]) and not roll["base"]:
                 roll["behind"] = sorted(roll["members"])
         ready = self._able(roll)
         if len(ready) < self.fewest:

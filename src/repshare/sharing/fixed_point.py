@@ -20,12 +20,12 @@ BESIDE = 3  # numbers of a class in totals next to its sum: weight, samples, cli
 
 
 def fits(largest: float, weight: int) -> bool:
-    """Return whether `weight` numbers as large as `largest` can be summed."""
+    """Whether `weight` numbers as large as `largest` can be summed."""
     return math.isfinite(largest) and abs(largest) / STEP * weight < LIMIT
 
 
 def overflows(total: NDArray[np.int64]) -> bool:
-    """Return whether a sum is so large that adding to it is no longer safe."""
+    """Whether a sum is so large that adding to it is no longer safe."""
     return total.size > 0 and max(-int(total.min()), int(total.max())) > LIMIT
 
 
@@ -87,7 +87,7 @@ class Totals(NamedTuple):
         self.numbers[means.labels] += rows
 
     def overflow(self, longest: float) -> bool:
-        """Return whether the sums are so large that adding is no longer safe; no mean is longer than `longest`."""
+        """Whether the sums are so large that adding is no longer safe; no mean is longer than `longest`."""
         return not fits(longest, int(self.numbers[:, -3].max(initial=0))) and overflows(self.vectors)
 
     def means(self, among: Sequence[int]) -> Representations:

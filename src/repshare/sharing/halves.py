@@ -32,7 +32,7 @@ def encode_halves(values: NDArray[np.float32]) -> NDArray[np.float16]:
 
 
 def _encode_by_steps(values: NDArray[np.float32]) -> NDArray[np.float16]:
-    """Do the same with NumPy alone."""
+    """Convert with NumPy alone."""
     flat = values.reshape(-1)
     bits = np.empty(flat.shape, np.uint16)
     for start in range(0, len(flat), AT_ONCE):

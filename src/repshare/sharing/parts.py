@@ -61,7 +61,7 @@ def make_part(
 def count_samples(
     vectors: Floats, labels: NDArray[np.int64], hits: NDArray[np.bool_], classes: int, voters: int | None = None
 ) -> Part:
-    """Return what of a part depends on no weights: it stays the same from round to round."""
+    """The fields of a part that do not depend on weights: computed once."""
     count, ones = len(labels), np.eye(classes, dtype=np.float32)[labels]  # (n, C)
     return Part(
         np.zeros((classes, 0), np.float32),
@@ -101,7 +101,7 @@ def as_release(part: Part, round: int, space: str) -> Release:
 
 
 def find_fault(rows: Representations, classes: int, dimension: int) -> str | None:
-    """Return what keeps these rows from being a part or a total of parts, or None. No rows are no one's part."""
+    """The reason why these rows are neither a part nor a total of parts; None if they are, or if there are none."""
     if (fault := find_misfit(rows, classes, dimension, "the centre", "samples")) or not len(rows.labels):
         return fault
     ordered = in_order(rows)
@@ -125,7 +125,7 @@ def find_fault(rows: Representations, classes: int, dimension: int) -> str | Non
 
 
 def find_misfit(rows: Representations, classes: int, dimension: int, last: str, counted: str) -> str | None:
-    """Return what keeps rows from being one for each class and a last one, of numbers and counts that fit, or None."""
+    """The reason why these are not one row for each class and a last one, with fitting numbers and counts; or None."""
     labels, vectors, counts = rows.labels, rows.vectors, rows.counts
     if vectors.shape[1] != dimension + BESIDE:
         return f"vectors of {vectors.shape[1] - BESIDE} numbers; the space's have {dimension}"
@@ -173,7 +173,7 @@ def check_total(teacher: Teacher, space: str, fault: str | None) -> None:
 
 
 def count_classes(rows: Representations, classes: int, dimension: int) -> list[int]:
-    """Return how many samples of each class a part or total is made of: its shares of the classes, as whole numbers.
+    """The number of samples of each class behind a part or total: its shares of the classes, as whole numbers.
 
     They add up to the number of samples: where rounding leaves some over, the largest remainders get them.
     """
@@ -189,7 +189,7 @@ def count_classes(rows: Representations, classes: int, dimension: int) -> list[i
 
 
 def own_error(rows: Representations, classes: int, dimension: int) -> float | None:
-    """Return how often a client is wrong about samples of its own, leaving each out: 1 is as often as by guessing.
+    """A client's leave-one-out error on its own samples, relative to guessing.
 
     It comes from the votes on shrinkage in its part, and is what remains beyond chance: few samples say little. None
     where these rows are of a single class.

@@ -48,8 +48,8 @@ class Release(NamedTuple):
 class Protection(Protocol):
     """Makes a release with noise, and charges it for good before it exists: `privacy.guard`."""
 
-    def release(self, vectors: Floats, labels: Integers, rows: Integers, round: int) -> Release:
-        """Release these of the client's samples (`rows`). Raises BudgetExhausted if they cannot pay for it."""
+    def release(self, vectors: Floats, labels: Integers, round: int) -> Release:
+        """Release averages of these samples. Raises BudgetExhausted where the budget does not pay for it."""
 
 
 class Teacher(NamedTuple):
@@ -115,7 +115,7 @@ def observe(
 
 
 def may_share(labels: Integers, policy: "Policy") -> NDArray[np.bool_]:
-    """Return which of a client's samples its policy lets take part (n,)."""
+    """Mask of the client's samples that its policy lets take part (n,)."""
     allowed = np.ones(len(labels), bool)
     if policy.share_samples is not None:
         allowed[:] = False
@@ -140,7 +140,7 @@ def make_release(
     allowed = may_share(labels, policy)
     vectors, labels = vectors[allowed], labels[allowed]
     if guard is not None:
-        return guard.release(vectors, labels, np.flatnonzero(allowed), round)
+        return guard.release(vectors, labels, round)
     means = class_means(vectors, labels, minimum=policy.fewest)
     observations = observe(vectors, labels, policy.n_avg, policy.m_up, rng, minimum=policy.fewest)
     return Release(round, means, observations)

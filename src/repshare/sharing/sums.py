@@ -53,7 +53,7 @@ def scales(dimension: int) -> tuple[float, float]:
 
 
 def lift(vectors: Floats) -> Floats:
-    """Return what stands for samples in sums (n, d + 1), given their vectors in the space (n, d)."""
+    """Map vectors in the space (n, d) to the vectors that sums are made of (n, d + 1)."""
     factor, constant = scales(vectors.shape[1])
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True) / math.sqrt(vectors.shape[1])
     vectors = vectors / np.maximum(lengths, 1.0)  # what fp32 makes of a length
@@ -79,7 +79,7 @@ def as_release(sums: Sum, round: int, space: str, *, variance: float = 0.0, nois
 
 
 def find_fault(rows: Representations, classes: int, dimension: int) -> str | None:
-    """Return what keeps these rows from being sums, or a mean of several clients' sums, or None."""
+    """The reason why these rows are neither sums nor a mean of several clients' sums; or None."""
     if (fault := find_misfit(rows, classes, dimension, "the noise", "clients")) or not len(rows.labels):
         return fault
     ordered = in_order(rows)
@@ -93,7 +93,7 @@ def find_fault(rows: Representations, classes: int, dimension: int) -> str | Non
 
 
 def count_classes(rows: Representations, classes: int, dimension: int) -> list[int]:
-    """Return how many samples of each class sums are of, as far as noise lets it be known."""
+    """The number of samples of each class in sums, as far as noise lets it be known."""
     if len(rows.labels) != classes + 1:
         return [0] * classes
     told = in_order(rows)[:classes, dimension].astype(np.float64) * int(rows.counts[0])

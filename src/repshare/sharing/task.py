@@ -14,7 +14,7 @@ from repshare.config import Aggregation
 from repshare.errors import ConfigError, Refused
 from repshare.fields import check_least, check_positive, field_helps
 from repshare.sharing import fixed_point, wire
-from repshare.sharing.formats import FORMATS, USUAL_LENGTHS, FeatureFormat, FormatName
+from repshare.sharing.formats import FORMATS, USUAL_LENGTHS, Format, FormatName
 from repshare.sharing.representations import Release, Representations
 
 MOST_ROUNDS = 2**31 - 1
@@ -41,8 +41,7 @@ class Task:
     weighted: bool = True
     """A client's class mean counts by its number of samples. If false (--no-weighted), all clients count the same."""
     aggregation: Aggregation = "mean"
-    """How the class means of clients are combined. median, trimmed and geometric tolerate a few dishonest clients.
-    median: of each coordinate. trimmed: mean without the largest and smallest fifth. geometric: geometric median."""
+    """How the class means of clients are combined. median, of each number: bears fewer than half dishonest clients."""
     max_age: float | None = field(default=None, metadata={"gt": 0})
     """Seconds after which a release is deleted if none came again, counted while a relay runs. Default: never."""
     space: str | None = None
@@ -52,9 +51,6 @@ class Task:
     parts, sums: of a classifier in a common space, or of the samples there."""
     description: str | None = None
     """The common space, the names of the classes and the range of the inputs, as JSON. Default: not stated."""
-    named_peers: int = field(default=0, metadata={"ge": 0})
-    """Let clients choose by name whom they learn from, if at least this many of those share a class: 3 or more.
-    By asking twice, a client can then find out what any one of the others shared. Default: 0, which forbids it."""
     group_members: int = field(default=0, metadata={"ge": 0})
     """Let clients share in a masked group only, of at least this many: 3 or more.
     Nobody, the relay neither, sees more than the members' total. Default: 0, no group."""
@@ -65,7 +61,10 @@ class Task:
         check_least(self, **{each.name: each.metadata["ge"] for each in fields(self) if "ge" in each.metadata})
         check_positive(self, *(each.name for each in fields(self) if "gt" in each.metadata))
         if self.aggregation not in (known := get_args(Aggregation)):
-            raise ConfigError(f"aggregation must be one of {', '.join(known)}, not {self.aggregation!r}")
+            raise ConfigError(
+                f"aggregation must be {' or '.join(known)}, not {self.aggregation!r} (15ddcbb is the last commit with "
+                "trimmed and geometric)"
+            )
         if len(self.description or "") > MOST_DESCRIPTION:
             raise ConfigError(
                 f"a description of {len(self.description or ''):,} characters; at most {MOST_DESCRIPTION:,}"
@@ -74,23 +73,24 @@ class Task:
         if (self.space is None) != (self.format == "features"):
             where = "each client's own space" if self.space is None else "a common space"
             raise ConfigError(
-                f"in {where}, format cannot be {self.format}: parts and sums need a space, and a space needs them"
+                f"in {where}, format cannot be {self.format}: parts and sums need a space, and a space needs them "
+                "(15ddcbb is the last commit that reads a format in the name of a space)"
             )
 
     @cached_property
-    def layout(self) -> FeatureFormat:
+    def layout(self) -> Format:
         """The format of the task's releases."""
         return FORMATS[self.format]
 
     @cached_property
     def rows(self) -> int:
         """The number of class means in a release."""
-        return self.layout.rows(self.classes)
+        return self.classes + self.layout.rows_beside
 
     @cached_property
     def columns(self) -> int:
         """The number of numbers in a row of a release."""
-        return self.layout.columns(self.dimension)
+        return self.dimension + self.layout.columns_beside
 
     @cached_property
     def longest_release(self) -> int:
@@ -109,7 +109,7 @@ class Task:
 
     @cached_property
     def counts_samples(self) -> bool:
-        """Return whether a client's number of samples matters. A robust aggregate does not believe it."""
+        """Whether a client's number of samples matters. A median does not believe it."""
         return self.weighted and self.aggregation == "mean"
 
     @cached_property
@@ -141,19 +141,6 @@ class Task:
         observed = release.observations.labels.tolist()
         if len(observed) > MOST_OBSERVATIONS and (most := max(Counter(observed).values())) > MOST_OBSERVATIONS:
             raise Refused(f"{most:,} observations of one class; at most {MOST_OBSERVATIONS:,} are taken")
-
-    def check_peers(self, client: str, peers: Iterable[str]) -> None:
-        """Raise Refused if this client may not ask for what these clients have shared.
-
-        Args:
-            client: The client that asks.
-            peers: The clients that it names.
-        """
-        if not self.named_peers and set(peers) - {client}:
-            raise Refused(
-                "the task hands out nothing by name: leave peers out, or create it with --named-peers where all of "
-                "its clients agree to that"
-            )
 
     def _check(self, rows: Representations) -> float:
         """Raise Refused if these rows do not belong to the task; return a length that none of them exceeds."""

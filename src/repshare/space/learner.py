@@ -10,12 +10,11 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from repshare.config import Level, Policy
+from repshare.config import Policy
 from repshare.errors import ConfigError, DataError
 from repshare.learner import Learner
 from repshare.measures import Description, Doubles, Record, Score, View, count_hits
@@ -63,7 +62,6 @@ class SpaceLearner(Learner):
         seed: int = 0,
         alone: bool = False,
         secret: bytes | None = None,
-        levels: Sequence[Level] | None = None,
         options: Any = None,
     ) -> None:
         """`samples` are `Samples`, or anything with their labels (n,), length, `batch` and `in_order`.
@@ -87,7 +85,7 @@ class SpaceLearner(Learner):
         # With a budget each sample by itself: the last bits of a vector may depend on the others of its batch.
         vectors, seconds = agreement.embed(samples, at_once=policy.epsilon is None)
         started = time.perf_counter()
-        self.used_rows, self.held_rows = self._divide(labels, levels)
+        self.used_rows, self.held_rows = self._divide(labels)
         self.held = vectors[self.held_rows], labels[self.held_rows]
         self._to_share = vectors[self.used_rows], labels[self.used_rows], self.used_rows
         self.hidden: frozenset[int] = frozenset()
@@ -110,7 +108,7 @@ class SpaceLearner(Learner):
         agreement = space if isinstance(space, Agreement) else Agreement(space)
         return cls(
             given.samples, agreement.adapt(given.policy), agreement, classes=given.classes, name=given.name,
-            seed=given.seed, alone=given.alone, secret=given.secret, levels=given.levels, options=given.options,
+            seed=given.seed, alone=given.alone, secret=given.secret, options=given.options,
         )  # fmt: skip
 
     def make_model(self, vectors: Floats, labels: Integers, *, alone: bool) -> SpaceModel:
@@ -144,7 +142,7 @@ class SpaceLearner(Learner):
     def release(self, round: int) -> bytes:
         """This client's part of the classifier, or nothing while it is of too few samples."""
         if self.guard is not None:
-            release = self.guard.release(lift(self.model.vectors), self.model.labels, self.used_rows, round)
+            release = self.guard.release(lift(self.model.vectors), self.model.labels, round)
         elif not self.shares_any:
             none = nothing(self.dimension + BESIDE)
             release = Release(round, none, none, space=self.space_name)
@@ -252,8 +250,8 @@ class SpaceLearner(Learner):
         self.model.load_state(state["dual"])
 
     def describe(self) -> Description:
-        """What it shares. With a budget, other figures than of traffic are not covered by it."""
-        figures = ("test_accuracy", "train_accuracy", "ce", "held_out", "held_out_alone", "in_use", "gap")
+        """What it shares. A budget does not cover figures, so that with one there are none."""
+        figures = ("test_accuracy", "train_accuracy", "held_out", "held_out_alone", "in_use", "gap")
         linear = self.model.linear()
         return Description(
             self.representation,
@@ -261,7 +259,6 @@ class SpaceLearner(Learner):
             () if self.guard is not None else figures,
             f"the space {self.agreement.space.name}",
             sum(each.size for each in linear),
-            sum(each.nbytes for each in linear),
         )
 
     def compare_held_out(self) -> tuple[float | None, float | None]:
@@ -367,7 +364,7 @@ class SpaceLearner(Learner):
             raise DataError(f"the task's inputs are one tensor; those of {self.name} are not")
         return min(float(b.min()) for b in batches), max(float(b.max()) for b in batches)
 
-    def _divide(self, labels: Integers, levels: Sequence[Level] | None) -> tuple[Integers, Integers]:
+    def _divide(self, labels: Integers) -> tuple[Integers, Integers]:
         """Choose the samples that count in what is shared, and those that are held out.
 
         Without a budget, the latter are a fixed number, those with the smallest coins; none, where they are too few to
@@ -377,7 +374,7 @@ class SpaceLearner(Learner):
         count = int(policy.held_out * len(allowed))
         held = np.zeros(len(allowed), bool)
         if policy.held_out and (policy.epsilon is not None or count >= FEWEST_HELD):
-            known = [*map(repr, zip_longest(allowed.tolist(), levels or ()))]
+            known = [repr((may, None)) for may in allowed.tolist()]  # None: levels of their own, once
             coins = np.array([coin for coin, _ in _toss(self.samples.in_order(READ_AT_ONCE), known, self.secret)])
             held = coins < policy.held_out if policy.epsilon is not None else np.argsort(np.argsort(coins)) < count
         used = np.flatnonzero(allowed & ~held)

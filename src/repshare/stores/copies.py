@@ -18,7 +18,7 @@ def back_up(database: SqliteDatabase, copy: Path) -> None:
     """Copy a database that may be in use, as it is at one moment, to a file of its own that only its owner may read."""
 
     def write(target: sqlite3.Connection) -> None:
-        with database.begin("DEFERRED", "read") as source:
+        with database.begin("read") as source:
             source.backup(target)
 
     _write(copy, write, lambda _: None)

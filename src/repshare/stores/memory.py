@@ -20,7 +20,7 @@ class MemoryStore(Store):
         self._alone = threading.Lock()
 
     def transact(self, work: Callable[[Transaction], Result]) -> Result:
-        """Do this work alone; its changes are kept when it ends without an error."""
+        """Run `work` while no other does; its changes are kept if it ends without an error."""
         with self._alone:
             changes = Changes(self._read, self._scan)
             result = work(changes)
@@ -32,7 +32,7 @@ class MemoryStore(Store):
             return result
 
     def read(self, work: Callable[[Transaction], Result]) -> Result:
-        """Do work that only reads."""
+        """Run work that only reads."""
         with self._alone:
             return only_read(work, Changes(self._read, self._scan))
 

@@ -8,10 +8,8 @@ A store is one Redis hash.
 #       the store's version: v, a number, and random letters. A Redis that lost its last changes counts the same numbers
         again, and readers must notice
 .KEY    a value
-~KEY    its checksum, as earlier versions kept one; it goes with the value
 """
 
-import hashlib
 import os
 import random
 import re
@@ -22,7 +20,7 @@ from typing import Any
 
 import redis
 from redis.backoff import NoBackoff
-from redis.exceptions import LockError, NoScriptError
+from redis.exceptions import LockError
 from redis.lock import Lock
 from redis.retry import Retry
 
@@ -51,9 +49,8 @@ redis.call('HSET', KEYS[1], '#', string.format('v%.0f', number) .. ARGV[2])
 local last = 4 + 2 * tonumber(ARGV[4])
 for i = 5, last, 2 do
   redis.call('HSET', KEYS[1], '.' .. ARGV[i], ARGV[i + 1])
-  redis.call('HDEL', KEYS[1], '~' .. ARGV[i])
 end
-for i = last + 1, #ARGV do redis.call('HDEL', KEYS[1], '.' .. ARGV[i], '~' .. ARGV[i]) end
+for i = last + 1, #ARGV do redis.call('HDEL', KEYS[1], '.' .. ARGV[i]) end
 return 1
 """
 
@@ -106,25 +103,17 @@ class RedisDatabase(Database):
 
     def run(self, script: str, keys: Sequence[str], args: Sequence[Any]) -> bool:
         """Run a script that changes something, and return whether it did; not before replicas have it."""
-        name = hashlib.sha1(script.encode()).hexdigest()  # as Redis names scripts
-        done, *there = self._send("EVALSHA", name, len(keys), *keys, *args)
-        if isinstance(done, NoScriptError):
-            done, *there = self._send("EVAL", script, len(keys), *keys, *args)
-        for answer in (done, *there):
+        with self.connection.pipeline(transaction=False) as pipe:  # over one connection, which WAIT is about
+            pipe.eval(script, len(keys), *keys, *args)
+            if self.replicas:
+                pipe.execute_command("WAIT", self.replicas, int(1000 * REPLICA_SECONDS))  # type: ignore[no-untyped-call]
+            done, *there = answers = pipe.execute(raise_on_error=False)  # else errors would repeat all values
+        for answer in answers:
             if isinstance(answer, Exception):
                 raise answer
         if done and there and there[0] < self.replicas:
             raise StoreError(f"Redis: {there[0]} of {self.replicas} replicas have a change after {REPLICA_SECONDS:g} s")
         return bool(done)
-
-    def _send(self, command: str, script: str, count: int, *keys_and_args: Any) -> list[Any]:
-        """Return the answers to a script and, over the same connection, of WAIT: which is about that connection."""
-        with self.connection.pipeline(transaction=False) as pipe:
-            send: Any = pipe.execute_command
-            send(command, script, count, *keys_and_args)
-            if self.replicas:
-                send("WAIT", self.replicas, int(1000 * REPLICA_SECONDS))
-            return list(pipe.execute(raise_on_error=False))
 
     def inspect(self) -> list[str]:
         """Check that this Redis keeps what it is given. Raises ConfigError if it may drop any of it."""
@@ -170,11 +159,11 @@ class RedisStore(Store):
         self.database, self.name, self.hash = database, name, f"{database.prefix}:{{{name}}}"
 
     def transact(self, work: Callable[[Transaction], Result]) -> Result:
-        """Do this work alone, all of it or nothing; again, if another changed the store in between."""
+        """Run `work` in one atomic transaction; again, if another changed the store in between."""
         return self._repeat(work, writing=True)
 
     def read(self, work: Callable[[Transaction], Result]) -> Result:
-        """Do work that only reads; again, if another changed the store in between."""
+        """Run work that only reads; again, if another changed the store in between."""
         return self._repeat(work, writing=False)
 
     def _repeat(self, work: Callable[[Transaction], Result], *, writing: bool) -> Result:

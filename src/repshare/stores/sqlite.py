@@ -2,7 +2,7 @@
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -22,12 +22,11 @@ PRAGMA synchronous = FULL;
 PRAGMA wal_autocheckpoint = 4000;
 CREATE TABLE IF NOT EXISTS kept (key TEXT PRIMARY KEY, value BLOB NOT NULL);
 """
-FORMAT = 3  # PRAGMA user_version; 0 in a new file
+FORMAT = 3  # PRAGMA user_version
 
 # A row that is replaced stays where it is, next to those that were first written with it: fewer pages change.
 INSTEAD = "ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 ROWS = 64  # in one statement: between statements, and rows of executemany, another thread takes its turn
-LONG_BYTES = 4096  # of a value that gets a statement of its own: one with several rows copies their values
 
 
 class SqliteDatabase(Database):
@@ -51,8 +50,8 @@ class SqliteDatabase(Database):
         return SqliteStore(self, name)
 
     def find_faults(self) -> list[str]:
-        """Return what SQLite's own check of the file finds."""
-        with self.begin("DEFERRED", "read") as connection:
+        """Faults that SQLite's own check of the file finds."""
+        with self.begin("read") as connection:
             return [text for (text,) in connection.execute("PRAGMA integrity_check") if text != "ok"]
 
     def close(self) -> None:
@@ -64,7 +63,7 @@ class SqliteDatabase(Database):
 
     def _check_format(self) -> None:
         """Raise StoreError if the file is another version's. A new one gets this version's format."""
-        with self.begin("DEFERRED", "read") as connection:
+        with self.begin("read") as connection:
             (format,) = connection.execute("PRAGMA user_version").fetchone()
             empty = connection.execute("SELECT 1 FROM kept LIMIT 1").fetchone() is None
         if format > FORMAT:
@@ -82,19 +81,16 @@ class SqliteDatabase(Database):
             )
 
     @contextmanager
-    def begin(self, how: str = "IMMEDIATE", to: Purpose = "write") -> Iterator[sqlite3.Connection]:
+    def begin(self, to: Purpose = "write") -> Iterator[sqlite3.Connection]:
         """Yield a transaction of SQLite's: kept if the block ends without an error."""
         free = self._free[to]
         connection = free.get() if to == "write" else self._take_reader()  # no other thread has it now
         try:
-            connection.execute(f"BEGIN {how}")
+            connection.execute("BEGIN IMMEDIATE" if to == "write" else "BEGIN")
             yield connection
             connection.execute("COMMIT")
         except sqlite3.Error as error:
             _roll_back(connection)
-            busy = getattr(error, "sqlite_errorname", "").startswith("SQLITE_BUSY")
-            if busy and how == "DEFERRED" and to == "write":
-                raise _Busy from error
             raise StoreError(f"{self.path}: {error}") from error
         except BaseException:
             _roll_back(connection)
@@ -134,10 +130,6 @@ def _roll_back(connection: sqlite3.Connection) -> None:
         connection.execute("ROLLBACK")
 
 
-class _Busy(Exception):
-    """Another process came in between."""
-
-
 class SqliteStore(Store):
     """The keys of a database that begin with the store's name."""
 
@@ -145,43 +137,28 @@ class SqliteStore(Store):
         self.database, self.name, self.prefix = database, name, f"{name}/"
 
     def transact(self, work: Callable[[Transaction], Result]) -> Result:
-        """Do this work alone, all of it or nothing."""
-        try:
-            return self._transact(work, "DEFERRED")  # readers need not wait for a writer in another process
-        except _Busy:  # another process writes, or wrote after this one had read: begin again, as a writer
-            return self._transact(work, "IMMEDIATE")
+        """Run `work` in one atomic transaction. Readers need not wait."""
+        with self.database.begin() as connection:
+            changes = Changes(partial(self._read, connection), partial(self._scan, connection))
+            result = work(changes)
+            gone = [(self.prefix + key,) for key, value in changes.made.items() if value is None]
+            connection.executemany("DELETE FROM kept WHERE key = ?", gone)
+            kept = [(self.prefix + key, value) for key, value in changes.made.items() if value is not None]
+            for start in range(0, len(kept), ROWS):
+                part = kept[start : start + ROWS]
+                marks = ",".join(["(?,?)"] * len(part))
+                connection.execute(f"INSERT INTO kept VALUES {marks} {INSTEAD}", [each for row in part for each in row])
+            return result
 
     def read(self, work: Callable[[Transaction], Result]) -> Result:
-        """Do work that only reads, while another may write."""
-        with self.database.begin("DEFERRED", "read") as connection:
+        """Run work that only reads, while another may write."""
+        with self.database.begin("read") as connection:
             return only_read(work, Changes(partial(self._read, connection), partial(self._scan, connection)))
 
     def clear(self) -> None:
         """Forget everything."""
         with self.database.begin() as connection:
             connection.execute("DELETE FROM kept WHERE key >= ? AND key < ?", _range(self.prefix))
-
-    def _transact(self, work: Callable[[Transaction], Result], how: str) -> Result:
-        with self.database.begin(how) as connection:
-            changes = Changes(partial(self._read, connection), partial(self._scan, connection))
-            result = work(changes)
-            self._write(connection, changes.made)
-            return result
-
-    def _write(self, connection: sqlite3.Connection, made: Mapping[str, bytes | None]) -> None:
-        parts, short = list[list[str | bytes]](), list[str | bytes]()
-        for key, value in made.items():
-            if value is None:
-                connection.execute("DELETE FROM kept WHERE key = ?", (self.prefix + key,))
-            elif len(value) >= LONG_BYTES:
-                parts.append([self.prefix + key, value])
-            else:
-                short += self.prefix + key, value
-        for start in range(0, len(short), 2 * ROWS):
-            parts.append(short[start : start + 2 * ROWS])
-        for part in parts:
-            marks = ",".join(["(?,?)"] * (len(part) // 2))
-            connection.execute(f"INSERT INTO kept VALUES {marks} {INSTEAD}", part)
 
     def _read(self, connection: sqlite3.Connection, keys: Sequence[str]) -> list[bytes | None]:
         found, names = dict[str, bytes](), list(map(self.prefix.__add__, keys))

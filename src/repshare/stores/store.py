@@ -69,7 +69,7 @@ class Database(Protocol):
             raise StoreError("what was written to the store cannot be read back")
 
     def find_faults(self) -> list[str]:
-        """Return what the database's own check of itself finds damaged."""
+        """Faults that the database's own check of itself finds. Default: it has none."""
         return []
 
     def inspect(self) -> list[str]:
@@ -133,7 +133,7 @@ class Changes:
 
 
 def only_read(work: Callable[[Transaction], Result], changes: Changes) -> Result:
-    """Do work that must not write."""
+    """Run work that must not write."""
     result = work(changes)
     if changes.made:
         raise TypeError("this transaction only reads")
@@ -141,7 +141,7 @@ def only_read(work: Callable[[Transaction], Result], changes: Changes) -> Result
 
 
 def decoded(key: str, read: Callable[Given, Result], *given: Given.args, **more: Given.kwargs) -> Result:
-    """Return what `read` makes of a stored value. An error about its form is Damaged, never the fault of the caller."""
+    """Decode a stored value with `read`. An error about its form is Damaged, never the caller's fault."""
     try:
         return read(*given, **more)
     except ABOUT_FORM as error:
@@ -149,7 +149,7 @@ def decoded(key: str, read: Callable[Given, Result], *given: Given.args, **more:
 
 
 def find_faults(state: Transaction, decode: Callable[[str, bytes], object]) -> dict[str, str]:
-    """Return which values of a store cannot be decoded: key -> what is wrong with it."""
+    """Values of a store that cannot be decoded: key -> fault."""
     faults = dict[str, str]()
     for key, kept in state.scan(""):
         try:

@@ -12,7 +12,7 @@ from repshare.relay.page.document import SHOWN, make_view, read_class_names
 from repshare.relay.tasks import Tasks
 from repshare.sharing.parts import as_release, count_classes, make_part
 from repshare.sharing.representations import Release, Representations
-from repshare.sharing.task import Task, make_common_task
+from repshare.sharing.task import Task, make_space_task
 from repshare.sharing.wire import encode_release
 from repshare.stores import MemoryStore, open_database
 
@@ -96,7 +96,7 @@ def test_a_task_with_more_clients_than_are_shown_says_how_many_there_are():
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_a_part_tells_how_many_samples_of_each_class_it_is_made_of(precision):
-    board = Board(make_common_task(3, 4, "here"))
+    board = Board(make_space_task(3, 4, "here"))
     for name, part in (("a", part_of(*[0] * 7, *[2] * 4)), ("b", part_of(*[1] * 100, *[2] * 3, seed=1))):
         board.accept(name, encode_release(as_release(part, 1, "here"), precision))
     shown = view(board)

@@ -15,7 +15,9 @@ import torch
 import trustme
 
 from repshare import Client, LeNet5
+from repshare.board import Wants
 from repshare.board.state import read_releases
+from repshare.errors import ConfigError
 from repshare.exchange.relay import Membership, RelayExchange
 from repshare.party.rounds import take_part
 from repshare.party.state import State
@@ -137,10 +139,12 @@ def test_the_page_shows_a_client_its_own_row_and_how_many_there_are(relay):
     assert "refusals" not in relay.ask("GET", "/v1/tasks/digits/status", relay.tokens[EVE]).json()
 
 
-@pytest.mark.parametrize("peers", [[SOUTH], [SOUTH, EVE], [SOUTH, "nobody"], list(NAMES), ["nobody"], [f"{SOUTH}\n"]])
+@pytest.mark.parametrize("peers", [[SOUTH], [SOUTH, "nobody"], list(NAMES)])
 def test_a_client_cannot_ask_for_what_another_shared_by_its_name(relay, peers):
-    answer = relay.teacher(relay.tokens[EVE], peers=peers, observations=1000)
-    assert (answer.status_code, answer.json()["type"]) == (403, "urn:repshare:problem:forbidden")
+    named, whole = (teach(relay, observations=0, **more).means for more in ({"peers": peers}, {}))
+    assert all(map(np.array_equal, named, whole)), "a name changes nothing"
+    with RelayExchange(relay.url, token=relay.tokens[EVE]) as exchange, pytest.raises(ConfigError, match="by name"):
+        exchange.collect(Wants(0, 0, peers=tuple(peers)))
 
 
 def test_a_client_cannot_ask_as_another_nor_read_its_release(relay):
@@ -236,42 +240,6 @@ def test_the_mean_of_a_class_that_one_client_alone_shares_is_that_clients(tmp_pa
         publish(relay, share(SOUTH))
         taught = teach(relay).means.of(2)
     assert np.allclose(taught.vectors, share(SOUTH).means.of(2).vectors, atol=1e-6)
-
-
-# The other clients of a task with named_peers
-
-
-@pytest.fixture(scope="module")
-def by_name(tmp_path_factory):
-    made, tokens, clients = start(tmp_path_factory.mktemp("by name"), task=(*DIGITS, "--named-peers", 3))
-    with made as relay:
-        relay.tokens = tokens
-        for name in clients:
-            publish(relay, share(name, classes=2 if name == EAST else 3))
-        yield relay
-
-
-def test_where_the_task_allows_it_three_named_clients_that_share_a_class_are_answered_for(by_name):
-    with RelayExchange(by_name.url, token=by_name.tokens[EVE]) as exchange:
-        assert exchange.describe().agreed.named_peers == 3
-    taught = teach(by_name, peers=[NORTH, SOUTH, EAST], observations=1000)
-    assert taught.means.labels.tolist() == [0, 1]  # two of them share class 2
-    assert set(taught.observations.labels.tolist()) == {0, 1}
-    assert teach(by_name, peers=[NORTH, SOUTH, WEST]).means.labels.tolist() == [0, 1, 2]
-
-
-@pytest.mark.parametrize("peers", [[SOUTH], [SOUTH, NORTH], [SOUTH, SOUTH, SOUTH], [SOUTH, NORTH, EVE, "nobody"]])
-def test_fewer_than_three_named_clients_are_not_answered_for(by_name, peers):
-    taught = teach(by_name, peers=peers, observations=1000)
-    assert len(taught.means.labels) == len(taught.observations.labels) == 0
-
-
-def test_two_questions_that_differ_by_a_name_tell_what_that_one_shared(by_name):
-    """What the document warns of: with named_peers, clients can learn each other's releases by name."""
-    few, more = (teach(by_name, peers=peers).means for peers in ([NORTH, SOUTH, WEST], NAMES))
-    few, more = few.part(slice(2)), more.part(slice(2))
-    found = more.vectors * more.counts[:, None] - few.vectors * few.counts[:, None]
-    assert np.abs(found / SAMPLES[EAST] - share(EAST, classes=2).means.vectors).max() < 1e-4
 
 
 # Viewers and admins, and with --public-page everyone

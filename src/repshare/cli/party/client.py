@@ -113,7 +113,6 @@ def make_client(
         seed=work.seed,
         device=work.device,
         head=party.head,
-        levels=None if alone else party.levels,
         norm_bound=math.inf if task is None else task.norm_bound,
         secret=None if folder is None else read_secret(folder),
     )

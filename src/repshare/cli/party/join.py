@@ -58,7 +58,7 @@ class SecureSumOptions:
     signing_key: Path | None = None
     """This client's key, made by `repshare keys new`, by which the group knows it."""
     threshold: int = 0
-    """Number of members that must stay until the end of a sum, the same for all members.
+    """Number of members that must take part in a sum, the same for all members.
     With fewer than all, the totals with and without a member reveal something about it.
     Default: more than two thirds."""
     step_patience: float = 60.0
@@ -171,7 +171,7 @@ def _preview(client: "Client", work: WorkOptions, secure: SecureSumOptions, cons
     also = ["the token and the request for a teacher"]
     if secure.group is not None:
         _check_shares_sums_only(client.policy)
-        also = ["the token, the members' names, and keys, sealed shares and signatures in the sum's other steps"]
+        also = ["the token, the members' names, and a key with a signature in the sum's first step"]
     if work.report:
         also.append(f"what --report sends: {', '.join(reported(client))}")
     show_preview(client, console, as_json=work.json, also=also, group=_describe_group(secure))
@@ -222,7 +222,7 @@ def _gather(relay: "RelayExchange", state: "State", secure: SecureSumOptions, co
 
     task, policy = state.membership.agreed, state.client.policy
     if secure.threshold:
-        raise ConfigError("in the task's group all who meet must stay until the end of a sum: leave --threshold out")
+        raise ConfigError("in the task's group all who meet take part in a sum: leave --threshold out")
     if policy.noise_shares > 1:
         say(console, check_shares(policy, task.group_members, task.group_members))
     return GatheredExchange(

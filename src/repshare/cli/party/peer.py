@@ -50,7 +50,7 @@ class PeerOptions:
     timeout: float = 5.0
     """Time to wait for peers in a round, in seconds."""
     aggregation: Aggregation = "mean"
-    """How the class means of peers are combined. median, trimmed and geometric tolerate a few dishonest peers."""
+    """How the class means of peers are combined. median: bears fewer than half dishonest peers."""
 
     def __post_init__(self) -> None:
         if not (self.listen or self.connect or self.multicast):

@@ -25,7 +25,7 @@ def show_preview(
     masked, exposure = group is not None, client.exposure(None if group is None else group.behind)
     shown = {**preview(client, masked=masked), "also": list(also)}
     if exposure is not None:
-        shown["exposure"] = {**exposure._asdict(), "allowed": exposure.allowed, "auc": exposure.measured.auc}
+        shown["exposure"] = {**exposure._asdict(), "allowed": exposure.allowed, "auc": round(exposure.auc, 4)}
     if as_json:
         print_json(shown)
         return

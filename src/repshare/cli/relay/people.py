@@ -5,6 +5,7 @@ import sys
 import time
 from pathlib import Path
 from typing import Literal
+from urllib.parse import quote
 
 from repshare.cli.parsing import Json, print_json
 from repshare.cli.relay.database import DatabaseOptions, Stored
@@ -13,7 +14,7 @@ from repshare.errors import ConfigError
 from repshare.files import write_atomically
 from repshare.relay.auth import REMEMBERED_SECONDS, Grant
 
-UNTIL_NOTICED_SECONDS = 2 * REMEMBERED_SECONDS  # that a token has ended: with it, it could publish again before
+UNTIL_NOTICED_SECONDS = 2 * REMEMBERED_SECONDS  # until every relay has noticed a revoked token
 
 
 def invite(
@@ -56,8 +57,8 @@ def invite(
     if remote.at is not None:
         if role == "admin":
             raise ConfigError("an admin is invited on the relay's machine only: leave --at out there")
-        with remote.connect(storage, name, task) as clients:
-            token = clients.invite(name=name, role=role, days=days, renew=renew)
+        with remote.connect(storage, name, task) as ask:
+            token = ask("POST", name=name, role=role, days=days, renew=renew).value("token", str)
     else:
         with storage.open(create=task is None) as relay:
             if task is not None:
@@ -102,11 +103,12 @@ def revoke(
     if withdraw and task is None:
         raise ConfigError("--withdraw withdraws a release from a task: give --task, too")
     if remote.at is not None:
-        with remote.connect(storage, name, task) as clients:
-            print(f"the {clients.revoke(name)} token of {name} has ended", file=sys.stderr)
+        with remote.connect(storage, name, task) as ask:
+            role = ask("DELETE", f"/{quote(name, safe='')}").value("role", str)
+            print(f"the {role} token of {name} has ended", file=sys.stderr)
             if withdraw:
                 time.sleep(UNTIL_NOTICED_SECONDS)
-                clients.withdraw(name)
+                ask("DELETE", f"/{quote(name, safe='')}/release")
                 print(f"the release of {name} is withdrawn", file=sys.stderr)
         return
     with storage.open() as relay:
@@ -133,8 +135,8 @@ def withdraw(name: str, /, storage: DatabaseOptions, remote: RemoteOptions, task
         task: The task.
     """
     if remote.at is not None:
-        with remote.connect(storage, name, task) as clients:
-            clients.withdraw(name)
+        with remote.connect(storage, name, task) as ask:
+            ask("DELETE", f"/{quote(name, safe='')}/release")
         print(f"the release of {name} is withdrawn", file=sys.stderr)
         return
     with storage.open() as relay:

@@ -1,7 +1,7 @@
 """A running relay, asked over HTTPS with an admin's token: inviting without a shell on its machine."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +10,10 @@ from urllib.parse import quote
 
 from repshare.cli.relay.database import DatabaseOptions
 from repshare.errors import ConfigError
-from repshare.exchange.http import Connection
+from repshare.exchange.http import Connection, Reply
 from repshare.relay.auth import check_client_name, check_name
+
+Ask = Callable[..., Reply]
 
 
 @dataclass(frozen=True)
@@ -26,8 +28,11 @@ class RemoteOptions:
     """Certificates of the relay's authority, if it is not a public one (PEM)."""
 
     @contextmanager
-    def connect(self, storage: DatabaseOptions, name: str, task: str | None) -> Iterator["RemoteClients"]:
-        """Yield the clients of a task at a relay. Raises ConfigError if the options do not say which."""
+    def connect(self, storage: DatabaseOptions, name: str, task: str | None) -> Iterator[Ask]:
+        """Yield a function that asks the relay about the clients of a task: method, rest of the path, JSON to send.
+
+        Raises ConfigError if the options do not say which relay and task.
+        """
         if self.token_file is None or task is None:
             raise ConfigError("--at needs --token-file with an admin's token, and --task")
         if storage != DatabaseOptions():
@@ -39,29 +44,12 @@ class RemoteOptions:
         except (OSError, UnicodeDecodeError) as error:
             why = getattr(error, "strerror", "not text")
             raise ConfigError(f"the token file {self.token_file} cannot be read: {why}") from error
-        connection = Connection(str(self.at), token=token, ca=self.ca)
-        with closing(connection):
-            yield RemoteClients(connection, f"/v1/tasks/{quote(task, safe='')}/clients")
+        with closing(Connection(str(self.at), token=token, ca=self.ca)) as connection:
 
+            def ask(method: str, rest: str = "", **wanted: Any) -> Reply:
+                body = json.dumps({key: value for key, value in wanted.items() if value is not None}).encode()
+                headers = {"Content-Type": "application/json"}
+                path = f"/v1/tasks/{quote(task, safe='')}/clients{rest}"
+                return connection.ask(method, path, body=body if wanted else None, headers=headers if wanted else None)
 
-class RemoteClients:
-    """The clients of a task at a relay, as its admin sees them."""
-
-    def __init__(self, connection: Connection, path: str) -> None:
-        self._connection, self._path = connection, path
-
-    def invite(self, **wanted: Any) -> str:
-        """Return a new token."""
-        body = json.dumps({key: value for key, value in wanted.items() if value is not None}).encode()
-        reply = self._connection.ask("POST", self._path, body=body, headers={"Content-Type": "application/json"})
-        token: str = reply.value("token", str)
-        return token
-
-    def revoke(self, name: str) -> str:
-        """End a client's or viewer's token: return its role."""
-        role: str = self._connection.ask("DELETE", f"{self._path}/{quote(name, safe='')}").value("role", str)
-        return role
-
-    def withdraw(self, name: str) -> None:
-        """Take a client's release back."""
-        self._connection.ask("DELETE", f"{self._path}/{quote(name, safe='')}/release")
+            yield ask

@@ -66,7 +66,7 @@ def create(name: str, /, storage: DatabaseOptions, values: TaskValues, common: A
 
     repshare relay tasks create mnist --classes 10 --dimension 84
 
-    repshare relay tasks create wards --classes 4 --dimension 128 --aggregation trimmed --minimum-count 20
+    repshare relay tasks create wards --classes 4 --dimension 128 --aggregation median --minimum-count 20
 
     repshare relay tasks create scans --input-shape 1 28 28 --input-range 0 255 --class-names healthy ill
 
@@ -86,10 +86,8 @@ def _agree(values: TaskValues, options: AgreementOptions) -> dict[str, Any]:
         raise ConfigError("a common space needs --input-shape")
     if values.dimension is not None or values.norm_bound is not None:
         raise ConfigError("--dimension and --norm-bound follow from the common space: leave them out")
-    if values.aggregation != "mean" or not values.weighted or values.named_peers:
-        raise ConfigError(
-            "a common classifier is the sum of all parts: leave --aggregation, --no-weighted and --named-peers out"
-        )
+    if values.aggregation != "mean" or not values.weighted:
+        raise ConfigError("a common classifier is the sum of all parts: leave --aggregation and --no-weighted out")
     import numpy as np
 
     from repshare.space import Fourier, choose, exposure, shorten

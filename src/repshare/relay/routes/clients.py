@@ -7,14 +7,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from repshare.board import Wants
-from repshare.errors import Refused
 from repshare.relay.auth import Grant, is_client_name
 from repshare.relay.limits import size_of_rows, size_of_teacher
 from repshare.relay.page import activity
 from repshare.relay.problems import Problem
 from repshare.relay.routes.schemas import NewsQuery, TeacherQuery, parse_query
 from repshare.relay.service import LARGE_BYTES, Service
-from repshare.relay.tasks import OpenTask
 
 
 async def publish(service: Service, request: Request) -> Response:
@@ -65,10 +63,10 @@ async def teacher(service: Service, request: Request) -> Response:
     """
     grant, opened = await service.enter_task(request, "client")
     name = opened.entry.name
-    client, wants = _question(service, request, grant, opened)
+    client, wants = _question(service, request, grant)
     task = opened.entry.task
     size = size_of_rows(task, task.rows * (1 + wants.observations))  # the most that it can be
-    if wants.peers is not None or size >= LARGE_BYTES:  # more is known by one more read
+    if size >= LARGE_BYTES:  # more is known by one more read
         size = await service.run(size_of_teacher, opened.board, wants)
     service.reserve(request, size)
     body = await service.teach(opened.board, client, wants, size)
@@ -102,15 +100,9 @@ def _caller(service: Service, client: str, grant: Grant) -> str:
     return grant.name
 
 
-def _question(service: Service, request: Request, grant: Grant, opened: OpenTask) -> tuple[str, Wants]:
-    asked, task = parse_query(TeacherQuery, request), opened.entry.task
-    client = _caller(service, asked.client, grant)
-    if asked.peers:
-        try:
-            task.check_peers(client, asked.peers)
-        except Refused as error:
-            raise Problem("forbidden", str(error)) from error
-    return client, Wants(asked.observations, asked.seed, asked.peers or None, asked.precision)
+def _question(service: Service, request: Request, grant: Grant) -> tuple[str, Wants]:
+    asked = parse_query(TeacherQuery, request)
+    return _caller(service, asked.client, grant), Wants(asked.observations, asked.seed, precision=asked.precision)
 
 
 def _version(version: int) -> Response:

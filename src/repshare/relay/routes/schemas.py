@@ -4,7 +4,7 @@ import json
 from contextlib import suppress
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import Request
 
 from repshare.config import Precision
@@ -12,8 +12,6 @@ from repshare.relay.auth import CLIENT_PATTERN, MOST_DAYS, Role
 from repshare.relay.problems import Problem
 from repshare.secure import MOST_MEMBERS, STEPS
 
-MOST_PEERS = 200  # that one question names
-USUALLY_SHOWN, MOST_SHOWN = 100, 1000
 JSON = "application/json"
 MOST_NUMBER = 2**53  # of a meeting
 Model = TypeVar("Model", bound=BaseModel)
@@ -68,14 +66,6 @@ class Invitation(Body):
     renew: bool = Field(False, description="end the token that this name has")
 
 
-def _check_digits(text: str) -> str:
-    """Return a number's text; pydantic alone would take spaces, signs and fractions that are 0, too."""
-    if not (text.isascii() and text.isdigit()):
-        raise ValueError(f"not a whole number: {text[:30]!r}")
-    return text
-
-
-Whole = Annotated[int, BeforeValidator(_check_digits)]
 ClientName = Annotated[str, Field(pattern=CLIENT_PATTERN)]
 
 
@@ -94,25 +84,16 @@ class CallerQuery(Query):
 class TeacherQuery(CallerQuery):
     """What a teacher should have."""
 
-    observations: Whole = Field(1, ge=0, le=1000, description="M↓: observations of each class")
-    seed: Whole = Field(0, ge=0, le=2**64 - 1, description="of the draw: the same one draws the same")
-    peers: tuple[str, ...] = Field(
-        (), max_length=MOST_PEERS, description="clients to learn from, where the task allows it; none: everyone"
-    )
+    observations: int = Field(1, ge=0, le=1000, description="M↓: observations of each class")
+    seed: int = Field(0, ge=0, le=2**64 - 1, description="of the draw: the same one draws the same")
     precision: Precision = Field("fp32", description="number format of the answer")
 
 
 class NewsQuery(CallerQuery):
     """The change that is waited for."""
 
-    since: Whole = Field(0, ge=0, le=2**63 - 1, description="the version that is known already")
+    since: int = Field(0, ge=0, le=2**63 - 1, description="the version that is known already")
     wait: float = Field(20, ge=0, le=60, description="seconds")
-
-
-class StatusQuery(Query):
-    """How much of a task's status is shown."""
-
-    limit: Whole = Field(USUALLY_SHOWN, ge=0, le=MOST_SHOWN, description="the clients to show")
 
 
 class GroupQuery(Query):
@@ -128,7 +109,7 @@ class CallQuery(Query):
 
     key: str = Field(pattern="^[0-9a-f]{64}$", description="its public key (Ed25519), always the same")
     call: str = Field(pattern="^[0-9a-f]{1,32}$", description="any word, another one for each meeting")
-    company: Whole = Field(1, ge=1, le=MOST_MEMBERS, description="newcomers, with it, that it joins others with")
+    company: int = Field(1, ge=1, le=MOST_MEMBERS, description="newcomers, with it, that it joins others with")
     base: str = Field("", pattern="^[0-9a-f]{0,64}$", description="the last total that it knows; empty: none")
     patience: float = Field(60, ge=0, le=600, description="seconds to wait for those who are missing, once enough wait")
 
@@ -136,8 +117,8 @@ class CallQuery(Query):
 class StepQuery(GroupQuery):
     """A step of a group's meeting."""
 
-    number: Whole = Field(ge=0, le=MOST_NUMBER, description="the meeting's")
-    step: Whole = Field(ge=0, le=STEPS - 1, description="of the meeting")
+    number: int = Field(ge=0, le=MOST_NUMBER, description="the meeting's")
+    step: int = Field(ge=0, le=STEPS - 1, description="of the meeting")
 
 
 class MessageQuery(StepQuery):

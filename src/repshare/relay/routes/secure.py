@@ -12,8 +12,8 @@ from repshare.secure import MOST_MEMBERS, Called, Roll
 from repshare.sharing import wire
 from repshare.sharing.task import Task
 
-MEMBER_BYTES = 2048  # in a message, for each member: a share or two with its name takes a quarter of that
-VECTORS = 2  # the step in which messages are long: masked totals
+MEMBER_BYTES = 2048  # in a message, for each member: an announcement and a signature take a tenth of that
+VECTORS = 1  # the step in which messages are long: masked totals
 
 
 async def number(service: Service, request: Request) -> Response:

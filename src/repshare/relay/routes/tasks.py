@@ -9,7 +9,6 @@ from starlette.responses import Response
 
 from repshare.board.state import BoardMember
 from repshare.relay.auth import ROLES
-from repshare.relay.routes.schemas import MOST_SHOWN, USUALLY_SHOWN, StatusQuery, parse_query
 from repshare.relay.service import Service
 from repshare.relay.tasks import OpenTask
 
@@ -37,13 +36,11 @@ async def status(service: Service, request: Request) -> Response:
     viewers and admins of the last `refusals`, too. With many clients, at most some seconds old.
     """
     grant, opened = await service.enter_task(request, "client", "viewer", "admin")
-    limit = parse_query(StatusQuery, request).limit
-    size = USUALLY_SHOWN if limit <= USUALLY_SHOWN else MOST_SHOWN
-    made = await service.statuses.get((str(size), opened.entry.identity), lambda: _status(opened, size))
-    shown = made["shown"] if grant.role != "client" else await service.run(_find_own, opened, made, grant.name)
-    document = {**made, "shown": shown[:limit]}
-    if grant.role != "client":
-        document["refusals"] = service.list_refusals(opened.entry.name)
+    made = await service.statuses.get(("", opened.entry.identity), lambda: _status(opened))
+    if grant.role == "client":
+        document = {**made, "shown": await service.run(_find_own, opened, made, grant.name)}
+    else:
+        document = {**made, "refusals": service.list_refusals(opened.entry.name)}
     answer = _json(document)
     service.charge(request, len(answer.body))
     return answer
@@ -60,15 +57,15 @@ async def me(service: Service, request: Request) -> Response:
     return _json(answer)
 
 
-def _status(opened: OpenTask, limit: int) -> dict[str, Any]:
-    now, task = opened.board.status(limit), asdict(opened.entry.task)
+def _status(opened: OpenTask) -> dict[str, Any]:
+    now, task = opened.board.status(), asdict(opened.entry.task)
     outliers, pairs = set(now.outliers()), zip(now.shown, now.strangeness, strict=True)
     shown = [_row(member, score, outlier=member.name in outliers) for member, score in pairs]
     return {"name": opened.entry.name, "task": task, "version": now.version, "clients": now.clients, "shown": shown}
 
 
 def _find_own(opened: OpenTask, made: dict[str, Any], client: str) -> list[dict[str, Any]]:
-    """Return what a client is told of itself: also where it is not among those shown."""
+    """A client's own row, also where it is not among those shown."""
     if shown := [row for row in made["shown"] if row["name"] == client]:
         return shown
     member = opened.board.find(client)
