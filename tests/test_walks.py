@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from support.patients import split_patients, write_table
 from support.relays import create_task, invite, prepare, start_relay
 
 ROOT = Path(__file__).parent.parent
@@ -69,6 +70,31 @@ def test_a_hospital_joins_is_killed_goes_on_and_uses_its_classifier(walk, tmp_pa
     assert (tmp_path / "predictions.csv").read_text().startswith("sample,label,class,name,probability\n0,7,")
     assert (tmp_path / "classifier.onnx").stat().st_size > 10_000
     assert "client alice in task digits" in (tmp_path / "mine.html").read_text()
+
+
+def test_three_hospitals_with_a_table_each_learn_together_within_a_budget(walk, tmp_path):
+    head, patients = split_patients()
+    for name in ("north", "south", "east"):
+        for file, rows in (("patients", patients[name]), ("others", patients["others"])):
+            numbered = [[number, *row] for number, row in enumerate(rows)]
+            write_table(tmp_path / name / f"{file}.csv", ["patient", *head], numbered)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    columns, party = ROOT / "examples" / "columns.csv", ROOT / "examples" / "table_party.py"
+    shown = walk("tables", columns, f"{party}:hospital", port)
+    assert "chosen: sums of 256 numbers a class, once, with noise (AUC at most 0.60 for any attack)" in shown
+    assert (
+        "patients.csv: 50 of 50 rows are used\nclasses: benign 50, malignant 0\ncolumns not for learning: patient"
+        in shown
+    )
+    ends = re.findall(r"^together ([\d.]+)%, alone ([\d.]+)% \(test data\)$", shown, re.MULTILINE)
+    assert len(ends) == 3
+    assert min(float(together) for together, _ in ends) > 70, "with noise of this machine's own: 85 to 92 on average"
+    assert float(ends[2][0]) > float(ends[2][1]) + 15, "the east has no ill patient, and learns of them"
+    for name in ("north", "south", "east"):
+        (last, *_) = reversed((tmp_path / name / "state" / "records.jsonl").read_text().splitlines())
+        assert json.loads(last)["epsilon"] <= 1.3
+    assert len((tmp_path / "predictions.csv").read_text().splitlines()) == 298
 
 
 def test_an_operator_invites_from_afar_backs_up_and_restores(walk, tmp_path):

@@ -60,7 +60,8 @@ class Client:
         Args:
             model: Any classifier that ends in a linear layer. What enters that layer are its features. A `Network`
                 is one that was split there already, and is taken as it is. In a space there is none.
-            data: Training samples: a pair (inputs, labels), a PyTorch or Hugging Face dataset, or a DataLoader.
+            data: Training samples: a pair (inputs, labels), a `Table`, a PyTorch or Hugging Face dataset, or a
+                DataLoader.
             exchange: The way to other clients. Without one, the client learns alone.
             name: The client's name. Its random streams depend on it.
             policy: How it learns and what it shares. Default: `Policy()`.
@@ -83,6 +84,9 @@ class Client:
         self.method = method = (RS if space is None else CS) if method is None else method
         policy, device = method.adapt(policy or Policy()), choose_device(device)
         samples, test = as_samples(data, device), as_samples(test, device)
+        if isinstance(space, Agreement):
+            space.check_named(samples)
+            space.check_named(test)
         self.samples, self.test, alone = samples, test, method.serve is None
         self.setup = Setup(
             samples, policy, name, seed, model, head, space, classes, alone, norm_bound, secret, method.options

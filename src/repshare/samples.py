@@ -15,8 +15,9 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from repshare.batches import Indexed
 from repshare.config import Policy
 from repshare.errors import ConfigError, DataError
+from repshare.table import Table
 
-Labelled = Dataset[Any] | DataLoader[Any] | tuple[Any, Tensor] | tuple[Any, NDArray[Any]]
+Labelled = Table | Dataset[Any] | DataLoader[Any] | tuple[Any, Tensor] | tuple[Any, NDArray[Any]]
 EVALUATION_BATCH = 250  # samples: measured fastest for LeNet5 among 50, 100, 250 and 1,000
 LARGE_EVALUATION_BATCH = 32  # the same for ResNet9 and ResNet18 on a CPU, among 8 to 256: what they compute fits caches
 
@@ -30,6 +31,9 @@ class Samples:
 
     def __init__(self, data: Labelled, *, rows: Tensor | None = None, device: str = "cpu") -> None:
         """With `rows`, hold only these samples, without a copy of them."""
+        self.table = data if isinstance(data, Table) else None
+        if isinstance(data, Table):
+            data = data.inputs, data.labels
         self.device = torch.device(device)
         if isinstance(data, TensorDataset) and len(data.tensors) == 2:
             data = data.tensors

@@ -13,6 +13,7 @@ from repshare.sharing import wire
 from repshare.space import Backbone
 from repshare.space.agreement import Agreement, read_agreement
 from repshare.space.model import Linear, as_probabilities
+from repshare.table import check_rows, is_table, read_table
 
 
 class SpaceClassifier(NamedTuple):
@@ -38,8 +39,13 @@ class SpaceClassifier(NamedTuple):
         """A score for each input and class (n, C). The largest one is the class.
 
         Args:
-            inputs: A batch of inputs, a tensor or an array, as the clients train with.
+            inputs: A batch of inputs, a tensor or an array, as the clients train with; of a table with named columns,
+                the path of a .csv file or a DataFrame.
         """
+        if is_table(inputs):
+            inputs = read_table(inputs, self.agreement.columns, ignored=None).inputs
+        elif self.agreement.columns:
+            check_rows(inputs, self.agreement.columns)
         if self.agreement.inputs is not None:  # a dark image was not scaled otherwise
             low, high = self.agreement.inputs
             least, largest = float(torch.as_tensor(inputs).min()), float(torch.as_tensor(inputs).max())

@@ -18,6 +18,7 @@ from repshare.methods import IL, Method
 from repshare.party.state import CONTROL, CONTROLS, load, play_round, save
 from repshare.records import Journal
 from repshare.samples import Samples
+from repshare.sharing.columns import bound_inputs
 
 ALONE, SHORT = "alone", "alone with short features"
 LENGTH = 10.0  # λ_length of a network with short features, unless the policy has its own
@@ -33,17 +34,29 @@ def make_controls(client: Client) -> dict[str, Client]:
     samples, test = _samples_to_test(client)
     policy, setup = without_others(client.policy), client.setup
 
-    def make(method: Method, length: float) -> Client:
+    def make(method: Method, length: float, samples: Samples, test: Samples) -> Client:
         return Client(
             deepcopy(setup.model), samples, name=client.name, policy=replace(policy, lambda_length=length),
             method=method, test=test, seed=client.seed, head=setup.head, space=setup.space,
             classes=client.learner.classes,
         )  # fmt: skip
 
-    controls = {ALONE: make(client.method.control or client.method, 0.0)}
+    controls = {ALONE: make(client.method.control or client.method, 0.0, samples, test)}
     if setup.model is not None:
-        controls[SHORT] = make(IL, policy.lambda_length or LENGTH)
+        scaled = _scale(samples), _scale(test)
+        controls[SHORT] = make(IL, policy.lambda_length or LENGTH, *scaled)
     return controls
+
+
+def _scale(samples: Samples) -> Samples:
+    """A table with named columns as a network takes it, each from −1 to 1; other samples as they are."""
+    if samples.table is None:
+        return samples
+    low, high = map(torch.tensor, bound_inputs(samples.table.columns))
+    inputs, labels = samples.batch(torch.arange(len(samples)))
+    scaled = Samples((2 * (inputs - low) / (high - low) - 1, labels))
+    scaled.table = samples.table
+    return scaled
 
 
 def _samples_to_test(client: Client) -> tuple[Samples, Samples]:

@@ -13,7 +13,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from repshare.config import FEWEST, Policy
-from repshare.errors import ConfigError
+from repshare.errors import ConfigError, DataError
+from repshare.sharing.columns import Frame
 from repshare.sharing.task import Task
 from repshare.space import Fourier
 from repshare.space.agreement import Agreement, check_usual, read_agreement
@@ -21,6 +22,7 @@ from repshare.space.exposure import Exposure
 from repshare.space.inspection import check
 from repshare.space.learner import SpaceLearner
 from repshare.space.model import as_probabilities
+from repshare.table import read_table
 
 Doubles = NDArray[np.float64]
 
@@ -96,10 +98,10 @@ class CommonSpaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         """Learn from these samples alone. What was exchanged before is forgotten.
 
         Args:
-            X: Rows of numbers (n, k).
+            X: Rows of numbers (n, k); a DataFrame, where the task names its columns.
             y: Their labels (n,).
         """
-        rows, given = validate_data(self, X, y, dtype=np.float64)
+        rows, given = validate_data(self, self._read(X), y, dtype=np.float64)
         check_classification_targets(given)
         agreement = self._agree(rows.shape[1])
         agreement.check_range(float(rows.min()), float(rows.max()), "this party")
@@ -175,8 +177,20 @@ class CommonSpaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     def _scores(self, X: Any) -> Doubles:
         check_is_fitted(self)
-        rows = validate_data(self, X, dtype=np.float64, reset=False)
+        rows = validate_data(self, self._read(X), dtype=np.float64, reset=False)
         return np.asarray(self._linear(self._learner.agreement.vectors(rows).astype(np.float64)))
+
+    def _read(self, X: Any) -> Any:
+        """Return a table as numbers, by the columns of the task, if it names any."""
+        columns = read_agreement(self.task.description or "").columns if self.task is not None else ()
+        if not columns:
+            return X
+        if not isinstance(X, Frame):
+            raise DataError(f"the task names its {len(columns)} columns: give a DataFrame with their names")
+        table = read_table(X, columns)
+        if len(table.rows) < len(X):
+            raise DataError(f"{table.found.lines()[0]}: leave these rows out, here and in y")
+        return table.inputs
 
     def _agree(self, columns: int) -> Agreement:
         """The parties' agreement: as the task states it, or as the arguments do."""

@@ -1,5 +1,6 @@
 """A party's model or common classifier as ONNX: one graph, compared with the original on the party's own samples."""
 
+import json
 import logging
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -9,11 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from repshare import __version__
 from repshare.errors import ConfigError
 from repshare.imports import in_one_line
 from repshare.network.models import call_model
 from repshare.party.classifier import SpaceClassifier
 from repshare.samples import Samples
+from repshare.sharing.columns import name_inputs
 
 COMPARED = 100  # samples
 ROUNDING = 1e-3  # of the largest score, by which outputs may differ: roots enlarge what fp32 rounds
@@ -53,19 +56,24 @@ def model_as_onnx(model: nn.Module, samples: Samples) -> bytes:
     names = list(inputs) if isinstance(inputs, Mapping) else []
     tensors = [inputs[name] for name in names] if names else [inputs]
     whole = _WholeModel(model, names).eval()
-    return _export(whole, tensors, names or ["input"], lambda: whole(*tensors), type(model).__name__)
+    return _export(whole, tensors, names or ["input"], lambda: whole(*tensors), type(model).__name__, {})
 
 
 def classifier_as_onnx(classifier: SpaceClassifier, samples: Samples) -> bytes:
-    """A common classifier with its space as ONNX: from a batch of inputs to `scores` (n, C)."""
+    """A common classifier with its space as ONNX: from a batch of inputs to `scores` (n, C).
+
+    Its metadata have the version, the agreement, the classes, and what each number of an input is.
+    """
     space, inputs = classifier.agreement.space, _some(samples)
     if space.graph() is None:
         raise ConfigError(
             f"the space {space.name} is your own module, and no graph is made of it: apply the linear map in "
             "classifier.safetensors to your module's output"
         )
-    whole = _WholeClassifier(classifier).eval()
-    return _export(whole, [inputs], ["input"], lambda: classifier.scores(inputs), f"the space {space.name}")
+    whole, agreed = _WholeClassifier(classifier).eval(), classifier.agreement
+    about = {"classes": json.dumps(agreed.class_names), "inputs": json.dumps(name_inputs(agreed.columns))}
+    about |= {"agreement": json.dumps(agreed.describe()), "samples": str(classifier.samples)}
+    return _export(whole, [inputs], ["input"], lambda: classifier.scores(inputs), f"the space {space.name}", about)
 
 
 def _some(samples: Samples) -> Any:
@@ -77,7 +85,12 @@ def _some(samples: Samples) -> Any:
 
 
 def _export(
-    whole: nn.Module, tensors: list[Tensor], names: list[str], original: Callable[[], Tensor], kind: str
+    whole: nn.Module,
+    tensors: list[Tensor],
+    names: list[str],
+    original: Callable[[], Tensor],
+    kind: str,
+    about: Mapping[str, str],
 ) -> bytes:
     import onnxruntime  # type: ignore[import-untyped]
     import onnxscript  # noqa: F401 torch.onnx needs it, and would say so at length
@@ -96,7 +109,10 @@ def _export(
                 whole, tuple(tensors), input_names=names, output_names=["scores"],
                 dynamic_shapes=shapes, dynamo=True, verbose=False,
             )  # fmt: skip
-        body: bytes = program.model_proto.SerializeToString()  # type: ignore[union-attr]
+        proto = program.model_proto  # type: ignore[union-attr]
+        for key, value in {"version": __version__, **about}.items():
+            proto.metadata_props.add(key=f"repshare.{key}", value=value)
+        body: bytes = proto.SerializeToString()
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
         session = onnxruntime.InferenceSession(body, options, providers=["CPUExecutionProvider"])

@@ -18,10 +18,12 @@ from repshare.imports import in_one_line
 from repshare.network.learner import FILE as MODEL
 from repshare.network.models import split
 from repshare.party.classifier import SpaceClassifier, load_classifier
-from repshare.party.party import Party, load_party
+from repshare.party.party import Party, load_party, read_data
 from repshare.randomness import derive
-from repshare.samples import EVALUATION_BATCH, Labelled, Samples
+from repshare.samples import EVALUATION_BATCH, Samples
+from repshare.sharing.columns import Column
 from repshare.space.learner import FILE as CLASSIFIER
+from repshare.table import read_table
 
 
 class Learned:
@@ -88,8 +90,8 @@ class Learned:
         """The party's test data; without any, its training data."""
         if self.party is None:
             raise ConfigError("give --party file.py:function, whose data are used")
-        data: Labelled = self.party.data if self.party.test is None else self.party.test
-        return Samples(data)
+        data, test = read_data(self.party, self.classifier.agreement if self.has_classifier else None)
+        return Samples(data if test is None else test)
 
     def probabilities(self, samples: Samples) -> Tensor:
         """The probability of each class for each of these samples (n, C), by what the party is tested by."""
@@ -107,6 +109,13 @@ class Learned:
         network = split(model, samples.batch(torch.arange(1))[0], head)
         with torch.inference_mode():
             return torch.cat([network(inputs)[1].float() for inputs, _ in samples.in_order(EVALUATION_BATCH)])
+
+
+def read_named(path: Path, columns: Sequence[Column]) -> Samples:
+    """Return the inputs in a .csv file with named columns. Columns that are not agreed on are ignored."""
+    if path.suffix != ".csv":
+        raise ConfigError(f"{path} has no names of columns, by which the task's tables are read: give a .csv file")
+    return Samples(read_table(path, columns, ignored=None))
 
 
 def read_inputs(path: Path, example: Any) -> Samples:

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -12,9 +14,11 @@ from repshare.errors import ConfigError
 from repshare.exchange.relay import Membership
 from repshare.imports import find_function, in_one_line, is_reference
 from repshare.samples import Labelled
+from repshare.sharing.columns import Frame
 from repshare.sharing.task import Task, make_space_task
 from repshare.space import compare
 from repshare.space.agreement import Agreement, read_agreement
+from repshare.table import is_table, read_table
 
 
 @dataclass(frozen=True)
@@ -24,9 +28,10 @@ class Party:
     model: nn.Module | None = None
     """Any classifier that ends in a linear layer with the task's d' inputs and its classes as outputs.
     In a space there is none; one that is given is only what `join --compare` trains alone."""
-    data: Labelled = None  # type: ignore[assignment] # checked: only what stands before it may be left out
-    """A pair (inputs, labels) of tensors or arrays, a map-style PyTorch or Hugging Face dataset, or a DataLoader."""
-    test: Labelled | None = None
+    data: Labelled | str | Path | Frame = None  # type: ignore[assignment] # checked: only what stands before it may be left out
+    """A pair (inputs, labels) of tensors or arrays, a map-style PyTorch or Hugging Face dataset, or a DataLoader.
+    Where a task names its columns: the path of a .csv file, or a DataFrame."""
+    test: Labelled | str | Path | Frame | None = None
     """The same for testing after each round."""
     policy: Policy | None = None
     """How it learns and what it shares."""
@@ -40,10 +45,33 @@ class Party:
     """Take part in a task's space without a copy of its agreement, also where this package would choose another."""
     backbone: str = ""
     """Its own module as file.py:function, where the task's space is a backbone."""
+    label: str = ""
+    """The column of the class, where the data are a table."""
+    ignore: Sequence[str] = ()
+    """Columns of the table that are not for learning, such as a patient's number."""
 
     def __post_init__(self) -> None:
         if self.data is None:
             raise ConfigError("a party needs samples to learn from: Party(data=…, …)")
+        if not self.label and is_table(self.data):
+            raise ConfigError("which column of the table is the class? Party(data=…, label=…)")
+
+
+def read_data(party: Party, agreement: Agreement | None) -> tuple[Labelled, Labelled | None]:
+    """Return a party's data, and those for testing, if any. Tables are read by the names of the columns agreed on."""
+
+    def read(given: Any) -> Any:
+        if not is_table(given):
+            return given
+        if agreement is None or not agreement.columns:
+            raise ConfigError(
+                "what is in the columns of the table? The task's operator says so with `relay tasks create --columns`, "
+                "and --agreement has it"
+            )
+        names = agreement.class_names
+        return read_table(given, agreement.columns, party.label, class_names=names, ignored=party.ignore)
+
+    return read(party.data), read(party.test)
 
 
 def check_reference(reference: str) -> None:
@@ -68,11 +96,15 @@ def load_party(reference: str, seed: int) -> Party:
     return party
 
 
-def agree(party: Party, task: Task) -> Agreement | None:
+def agree(party: Party, task: Task | None) -> Agreement | None:
     """The agreement that a task states; None if its clients share features of their own models.
 
-    Refuses, with both sides named, a party that has another one.
+    Refuses, with both sides named, a party that has another one. Without a task, it is the party's own.
     """
+    if task is None:
+        if party.space is not None:
+            _check_classes(party, party.space)
+        return party.space
     if task.description is None:
         if task.space is not None:
             raise ConfigError(f"the task's space is {task.space}, which it does not describe: ask its operator")
@@ -82,15 +114,19 @@ def agree(party: Party, task: Task) -> Agreement | None:
     common = read_agreement(task.description, module=party.backbone)
     if party.space is not None:
         compare(common.describe(), party.space.describe())
-    if party.class_names and common.class_names and tuple(party.class_names) != common.class_names:
-        there, here = (", ".join(names)[:200] for names in (common.class_names, party.class_names))
-        raise ConfigError(f"the task's classes are {there}; the party's are {here}")
+    _check_classes(party, common)
     made = make_space_task(task.classes, common.space.dimension, common.name, format=common.format)
     for name in ("dimension", "space", "format"):
         stated, described = getattr(task, name), getattr(made, name)
         if stated != described:
             raise ConfigError(f"the task has {name} {stated}, but what it describes has {described}: ask its operator")
     return common
+
+
+def _check_classes(party: Party, common: Agreement) -> None:
+    if party.class_names and common.class_names and tuple(party.class_names) != common.class_names:
+        there, here = (", ".join(names)[:200] for names in (common.class_names, party.class_names))
+        raise ConfigError(f"the task's classes are {there}; the party's are {here}")
 
 
 def check_fit(client: Client, membership: Membership) -> None:

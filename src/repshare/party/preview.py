@@ -5,6 +5,7 @@ from typing import Any
 import torch
 
 from repshare.client import Client
+from repshare.samples import Samples
 from repshare.sharing import wire
 from repshare.sharing.task import Task
 
@@ -37,7 +38,18 @@ def preview(client: Client, *, masked: bool) -> dict[str, Any]:
         "representation": representation,
         "precision": described.precision,
         "classes": classes,
+        "data": describe_data(client.samples, client.test),
         **space,
+    }
+
+
+def describe_data(data: Samples, test: Samples | None) -> dict[str, Any]:
+    """What was found in a party's samples and test data, in JSON's types."""
+    told = {"data": data, "test": test}
+    return {
+        name: {"rows": len(samples)} if samples.table is None else samples.table.found._asdict()
+        for name, samples in told.items()
+        if samples is not None
     }
 
 

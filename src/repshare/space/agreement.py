@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple, get_args
@@ -18,12 +18,14 @@ from repshare.config import Policy, SpaceLoss
 from repshare.errors import ConfigError, DataError
 from repshare.measures import Representation
 from repshare.sharing import wire
+from repshare.sharing.columns import Column, bound_inputs, read_columns
 from repshare.sharing.formats import FormatName
 from repshare.sharing.parts import read_total
 from repshare.sharing.representations import Floats
 from repshare.sharing.sums import Sums, read_sums
 from repshare.sharing.task import Task, check_class_names, make_space_task
 from repshare.space import choose, read
+from repshare.space.inspection import check_ranges
 from repshare.space.model import Linear
 from repshare.space.solution import Total
 from repshare.space.space import Space, as_array, describe, fingerprint
@@ -33,6 +35,8 @@ WIDTH = 4.0  # of the range that pixels are brought to: normalised photographs a
 VERSIONS = {"squared": "-v2"}  # of shared weights, where ρ is voted on: see `solution`
 BATCH = 250  # samples that are embedded at a time
 SLACK = 1.001  # for what fp32 makes of a length
+COLUMNS_WIDTH = 0.25  # of the space of named columns, whose ranges are wider than anybody's data
+BOUNDS = ("low", "high")  # the fields of a table's space
 NARROW = 0.1  # of the task's range: inputs that use no more of it were scaled otherwise
 
 
@@ -50,6 +54,37 @@ class Agreement(NamedTuple):
     inputs: tuple[float, float] | None = None
     """The least and the largest value of an input, such as (0, 255) for the pixels of a file.
     Default: inputs are normalised already."""
+    columns: tuple[Column, ...] = ()
+    """The columns of a table, by whose names it is read and by whose ranges it is scaled. Default: inputs are no table
+    with names."""
+
+    @classmethod
+    def of_table(
+        cls,
+        columns: Any,
+        class_names: Sequence[str] = (),
+        *,
+        options: Sequence[str] = (),
+        loss: SpaceLoss = "squared",
+        shrinkage: float | None = None,
+    ) -> "Agreement":
+        """Return the agreement of clients with tables of these columns: each range is brought to −1 … 1.
+
+        Args:
+            columns: A list with a mapping for each, a DataFrame, or the path of a .csv file: their name, unit, least
+                and largest or categories, and missing (see `repshare.sharing.columns.read_columns`).
+            class_names: The names of the classes, in the order of their numbers.
+            options: Options of the space fourier, such as "features=512".
+            loss: The loss of the common classifier.
+            shrinkage: How strongly the classifier is regularised. Default: by clients' votes.
+        """
+        agreed = read_columns(columns)
+        low, high = bound_inputs(agreed)
+        space = choose(("fourier", f"width={COLUMNS_WIDTH}", *options), np.zeros((1, len(low))), 0)
+        check_class_names(class_names)
+        space = replace(space, low=low, high=high)  # type: ignore[type-var]
+        check_ranges(space)
+        return cls(space, loss, shrinkage, tuple(class_names), columns=agreed)
 
     @property
     def is_simulated(self) -> bool:
@@ -64,9 +99,11 @@ class Agreement(NamedTuple):
 
     @property
     def _prepared(self) -> str:
-        if not self.class_names and self.inputs is None:
+        if not self.class_names and self.inputs is None and not self.columns:
             return ""
-        told = json.dumps([self.class_names, None if self.inputs is None else [float(each) for each in self.inputs]])
+        columns = [[each.describe() for each in self.columns]] if self.columns else []
+        inputs = None if self.inputs is None else [float(each) for each in self.inputs]
+        told = json.dumps([self.class_names, inputs, *columns])
         return f"-{hashlib.sha256(told.encode()).hexdigest()[:8]}"
 
     def adapt(self, policy: Policy) -> Policy:
@@ -103,20 +140,25 @@ class Agreement(NamedTuple):
 
     def describe(self) -> dict[str, Any]:
         """What a task says of the agreement, in JSON's types."""
+        space, columns = describe(self.space), {}
+        if self.columns:  # the bounds follow from them
+            space = {key: value for key, value in space.items() if key not in BOUNDS}
+            columns = {"columns": [each.describe() for each in self.columns]}
         return {
-            **describe(self.space),
+            **space,
             "loss": self.loss,
             "shrinkage": self.shrinkage,
             "class_names": list(self.class_names),
             "inputs": None if self.inputs is None else list(self.inputs),
+            **columns,
         }
 
     def unusual(self, least: float, largest: float, *, images: bool) -> dict[str, tuple[Any, Any]]:
         """The fields that differ from the package's own choice for such inputs: the agreed value, and the usual one.
 
         A vector may be shorter than usual, and be made without a second layer then. Bounds of a table are usual where
-        all columns have one pair that the client's inputs are in. A backbone is the client's own, and identified by a
-        hash.
+        they are those of its named columns, or all columns have one pair that the client's inputs are in. A backbone
+        is the client's own, and identified by a hash.
 
         Args:
             least: The least of the client's inputs.
@@ -128,7 +170,8 @@ class Agreement(NamedTuple):
             return {}
         told = {**describe(space), "shrinkage": self.shrinkage}
         short = ("patches", "components=1") if told.get("components") else ()
-        usual = {**describe(choose(short, np.zeros((1, *space.input_shape)), 0)), "shrinkage": None}
+        own = self.of_table(self.columns).space if self.columns else choose(short, np.zeros((1, *space.input_shape)), 0)
+        usual = {**describe(own), "shrinkage": None}
         if images and space.name == "fourier":
             return {"space": ("fourier", "patches")}
         differ = {key: (told.get(key), usual.get(key)) for key in {**usual, **told} if told.get(key) != usual.get(key)}
@@ -137,11 +180,23 @@ class Agreement(NamedTuple):
                 differ.pop(name, None)
         if told.get("features", 0) <= usual.get("features", 0):
             differ.pop("features", None)
-        if "low" in told and len({*zip(told["low"], told["high"], strict=True)}) == 1:
+        if not self.columns and "low" in told and len({*zip(told["low"], told["high"], strict=True)}) == 1:
             with suppress(DataError):
                 self._replace(inputs=(told["low"][0], told["high"][0])).check_range(least, largest, "")
-                differ = {key: value for key, value in differ.items() if key not in ("low", "high")}
+                differ = {key: value for key, value in differ.items() if key not in BOUNDS}
         return differ
+
+    def check_named(self, samples: Any) -> None:
+        """Raise DataError if samples were not read by the names of the columns agreed on.
+
+        Args:
+            samples: The `Samples`, if any.
+        """
+        if self.columns and samples is not None and (not samples.table or samples.table.columns != self.columns):
+            raise DataError(
+                f"the task names its {len(self.columns)} columns, so that no order is guessed: give a table with their "
+                'names, Party(data="patients.csv" or a DataFrame, label="…")'
+            )
 
     def prepare(self, inputs: Any) -> Any:
         """Inputs as the space takes them. Pixels are brought from the stated range to −2 … 2.
@@ -278,7 +333,14 @@ def read_agreement(description: str, *, module: str = "") -> Agreement:
     if inputs is not None and not _is_range(inputs):
         raise ConfigError(f"the task's inputs are {str(inputs)[:80]}, not a least and a largest number")
     bounds = None if inputs is None else (inputs[0], inputs[1])
-    return Agreement(read(told, module=module), loss, shrinkage, class_names=tuple(names), inputs=bounds)
+    columns: tuple[Column, ...] = ()
+    if "columns" in told:
+        if told.get("space") != "fourier" or not isinstance(told["columns"], list) or told.keys() & {*BOUNDS}:
+            raise ConfigError("the task's columns are no list, or not of a table whose bounds follow from them")
+        columns = read_columns(told.pop("columns"))
+        told |= {name: list(each) for name, each in zip(BOUNDS, bound_inputs(columns), strict=True)}
+    space = read(told, module=module)
+    return Agreement(space, loss, shrinkage, class_names=tuple(names), inputs=bounds, columns=columns)
 
 
 def _is_number(value: Any) -> bool:

@@ -100,5 +100,9 @@ def compare(there: dict[str, Any], here: dict[str, Any]) -> None:
         here: This client's description.
     """
     for key in {**there, **here}:
-        if there.get(key) != here.get(key):
-            raise ConfigError(f"the task's space has {key} {there.get(key)!r}, this client's {here.get(key)!r}")
+        one, other = there.get(key), here.get(key)
+        if one == other:
+            continue
+        if isinstance(one, list) and isinstance(other, list) and len(one) == len(other) and key == "columns":
+            one, other = next((each, mine) for each, mine in zip(one, other, strict=True) if each != mine)
+        raise ConfigError(f"the task's space has {key} {one!r:.300}, this client's {other!r:.300}")

@@ -13,6 +13,7 @@ from repshare.fields import check_least, check_within
 if TYPE_CHECKING:
     from repshare.client import Client
     from repshare.party.party import Party
+    from repshare.samples import Samples
     from repshare.sharing.task import Task
 
 
@@ -27,11 +28,15 @@ class WorkOptions:
     restart: bool = False
     """Delete the rounds in the state folder, withdraw what was shared, and start at round 1.
     The privacy ledger is kept."""
+    check_data: bool = False
+    """Only look at the data: rows used and left out, missing values, classes, columns that may be in another unit.
+    Nothing is sent or written."""
     dry_run: bool = False
     """Only show what would leave this machine in a round. Nothing is sent or written."""
     agreement: Path | None = None
     """File with the agreement of a common classifier, as `repshare relay tasks describe` prints it.
-    A relay whose task states another one is refused. Peers and --dry-run need it, unless the party's file has it."""
+    A relay whose task states another one is refused.
+    Peers, --check-data and --dry-run need it, unless the party's file has it."""
     compare: bool = False
     """Train controls beside, with the same samples but no other client, and tell all accuracies. Nothing of them
     leaves. One is the same method alone; the other, if the party has a model, a network alone with short features
@@ -84,17 +89,15 @@ def make_client(
     from repshare.client import Client
     from repshare.methods import CS, RS
     from repshare.party.controls import without_others
-    from repshare.party.party import agree, load_party
+    from repshare.party.party import agree, read_data
     from repshare.party.state import read_secret
-    from repshare.randomness import derive
-    from repshare.space.agreement import check_usual, read_agreement
+    from repshare.space.agreement import check_usual
 
     if work.threads is not None:
         torch.set_num_threads(work.threads)
-    party = load_party(reference, derive(work.seed, name, "model"))
-    if work.agreement is not None:
-        party = replace(party, space=read_agreement(_read(work.agreement), module=party.backbone))
-    space = party.space if task is None else agree(party, task)
+    party = _load(reference, name, work)
+    space = agree(party, task)
+    data, test = read_data(party, space)
     policy = _merge_policies(party, policy, 1 if task is None else task.minimum_count)
     if policy.prefer_own is None:
         policy = replace(policy, prefer_own=space is not None)
@@ -103,13 +106,13 @@ def make_client(
     together = RS if space is None else CS
     client = Client(
         party.model,
-        party.data,
+        data,
         name=name,
         policy=without_others(policy) if alone else policy,
         method=together.control if alone else together,
         space=space,
         classes=None if space is None or task is None else task.classes,
-        test=party.test,
+        test=test,
         seed=work.seed,
         device=work.device,
         head=party.head,
@@ -119,6 +122,31 @@ def make_client(
     if not (party.space or party.accept_space or accept_space):
         check_usual(client.learner.unusual())
     return client
+
+
+def look_at_data(reference: str, name: str, work: WorkOptions) -> "tuple[Samples, Samples | None]":
+    """Read the data and the test data of `file.py:function`, as its client would."""
+    from repshare.party.party import agree, read_data
+    from repshare.samples import as_samples
+
+    party = _load(reference, name, work)
+    space = agree(party, None)
+    data, test = read_data(party, space)
+    looked_at = as_samples(data, "cpu"), as_samples(test, "cpu")
+    for samples in looked_at if space is not None else ():
+        space.check_named(samples)  # type: ignore[union-attr]
+    return looked_at
+
+
+def _load(reference: str, name: str, work: WorkOptions) -> "Party":
+    from repshare.party.party import load_party
+    from repshare.randomness import derive
+    from repshare.space.agreement import read_agreement
+
+    party = load_party(reference, derive(work.seed, name, "model"))
+    if work.agreement is None:
+        return party
+    return replace(party, space=read_agreement(_read(work.agreement), module=party.backbone))
 
 
 def _read(path: Path) -> str:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from repshare.cli.party.client import WorkOptions, choose_folder, make_client
-from repshare.cli.party.preview import show_preview
+from repshare.cli.party.client import WorkOptions, choose_folder, look_at_data, make_client
+from repshare.cli.party.preview import show_data, show_preview
 from repshare.cli.party.rounds import run_rounds, show_log
 from repshare.cli.terminal import say
 from repshare.config import Policy
@@ -89,6 +89,8 @@ def join(
 
     repshare join https://relay.example.org --party party.py:alice --token-file alice.token
 
+    repshare join https://relay.example.org --party party.py:alice --agreement patients.json --check-data
+
     repshare join https://relay.example.org --party party.py:alice --dry-run
 
     repshare join https://relay.example.org --party party.py:alice --token-file alice.token --m-up 0 --group peers.jsonl
@@ -117,6 +119,9 @@ def join(
     if connection.token_file is not None and connection.token_file.exists() and others_may_read(connection.token_file):
         token = f"the token file {connection.token_file} can be read by other users of this machine"
         say(console, f"warning: {token}: chmod 600 {connection.token_file}", "yellow")
+    if work.check_data:
+        show_data(*look_at_data(party, connection.name or "client", work), console, as_json=work.json)
+        return
     if work.dry_run:
         _preview(make_client(party, connection.name or "client", work, policy), work, secure, console)
         return

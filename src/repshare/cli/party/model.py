@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from repshare.cli.party.preview import list_data, list_doubts
 from repshare.cli.terminal import say
 from repshare.errors import ConfigError
 from repshare.files import explain_errors, write_atomically
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from repshare.party.learned import Learned
 
 
@@ -68,13 +71,13 @@ def predict(
         state: The state folder of join or peer.
         party: The party's function, as for join.
             It may be missing if the folder has a common classifier and --input is given.
-        input: Inputs to classify: .npy of shape (n, …), or .csv with a sample in each row.
+        input: Inputs to classify: .npy of shape (n, …), or .csv with a sample in each row, columns by their names.
             Default: the party's test data.
         output: The CSV file to write. Default: standard output.
         json: Print one JSON object for each sample.
     """
     from repshare.measures import count_hits
-    from repshare.party.learned import Learned, read_inputs
+    from repshare.party.learned import Learned, read_inputs, read_named
 
     if json and output is not None:
         raise ConfigError("--json goes to standard output: leave --output out")
@@ -82,19 +85,27 @@ def predict(
     if input is None:
         if learned.party is None or learned.party.test is None:
             raise ConfigError("there is nothing to classify: give --input, or a --party with test data")
-        samples, labels = learned.samples(), learned.samples().labels
+        samples = learned.samples()
+        labels: Tensor | None = samples.labels
+    elif learned.has_classifier and (columns := learned.classifier.agreement.columns):
+        samples, labels = read_named(input, columns), None
     else:
         samples, labels = read_inputs(input, _example(learned)), None
     probabilities = learned.probabilities(samples)
     best = probabilities.max(dim=1)
     names, rows = learned.class_names, []
-    for number, (chance, label) in enumerate(zip(best.values.tolist(), best.indices.tolist(), strict=True)):
-        row: dict[str, Any] = {"sample": number}
-        row |= {} if labels is None else {"label": int(labels[number])}
+    numbers = range(len(samples)) if samples.table is None else samples.table.rows.tolist()
+    for place, (chance, label) in enumerate(zip(best.values.tolist(), best.indices.tolist(), strict=True)):
+        row: dict[str, Any] = {"sample": numbers[place]}
+        row |= {} if labels is None else {"label": int(labels[place])}
         row |= {"class": label, **({"name": names[label]} if names else {}), "probability": round(chance, 6)}
         rows.append(row)
     _write(rows, output, as_json=json)
     console = Console(stderr=True)
+    for line in list_data(samples):
+        say(console, line)
+    for warning in list_doubts(samples):
+        say(console, warning, "yellow")
     if learned.has_classifier and (in_use := learned.classifier.in_use):
         told = {"together": "all clients' together", "alone": "this client's own samples alone"}[in_use]
         say(console, f"the classifier in use: that of {told}")

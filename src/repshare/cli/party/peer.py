@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from repshare.cli.party.client import WorkOptions, choose_folder, make_client
-from repshare.cli.party.preview import show_preview
+from repshare.cli.party.client import WorkOptions, choose_folder, look_at_data, make_client
+from repshare.cli.party.preview import show_data, show_preview
 from repshare.cli.party.rounds import run_rounds, show_log
 from repshare.cli.terminal import say
 from repshare.config import Aggregation, Policy
@@ -95,6 +95,9 @@ def peer(
         raise ConfigError("--report is for a relay's page; without a server there is none")
     console = Console(stderr=work.json)
     folder = choose_folder(work, options.task, options.name)
+    if work.check_data:
+        show_data(*look_at_data(party, options.name, work), console, as_json=work.json)
+        return
     client = make_client(party, options.name, work, policy, folder=None if work.dry_run else folder)
     if work.dry_run:
         show_preview(client, console, as_json=work.json, also=["the signature, the public key and the names"])

@@ -1,6 +1,8 @@
 """The part that `repshare join` and `repshare peer` share: a party's rounds on the terminal."""
 
 import logging
+import math
+import time
 from collections.abc import Generator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -10,7 +12,7 @@ from rich.console import Console
 from repshare.cli.interrupts import interruptible, pause
 from repshare.cli.party.client import WorkOptions
 from repshare.cli.party.lines import first_line, print_summary, round_line
-from repshare.cli.party.preview import list_warnings
+from repshare.cli.party.preview import list_data, list_warnings
 from repshare.cli.terminal import say
 from repshare.errors import ExchangeError
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from repshare.exchange.relay import RelayExchange
     from repshare.party.state import OwnRecord, State
     from repshare.secure import SecureExchange
+
+REMIND_SECONDS = 60.0  # between two lines that say what is waited for
 
 
 def run_rounds(
@@ -48,13 +52,18 @@ def run_rounds(
         controls = Controls(state.folder.path, client) if work.compare else None
         state.restore()
         say(console, first_line(state))
+        for line in list_data(client.samples, client.test):
+            say(console, line)
         _warn(client, console)
         if controls is not None:
             controls.restore()
             controls.catch_up(eval_every=work.eval_every, last=work.rounds)
-        before = None
+        before, remind = None, -math.inf
         for record in until_interrupted(_rounds(state, exchange, group, work, console)):
             if record is None:
+                if group is None and state.others == 0 and time.monotonic() >= remind:
+                    say(console, "waiting for another client (everything is saved; Ctrl-C stops)")
+                    remind = time.monotonic() + REMIND_SECONDS
                 continue
             if work.json:
                 print(to_json(asdict(record)), end="", flush=True)

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, make_dataclass, replace
 from json import loads as parse_json
+from pathlib import Path
 from typing import Annotated, Any
 
 from repshare.cli.parsing import Json, print_json
@@ -13,6 +14,7 @@ from repshare.config import SpaceLoss
 from repshare.errors import ConfigError
 from repshare.fields import check_least
 from repshare.relay.tasks import make_task
+from repshare.sharing.columns import bound_inputs, read_columns
 from repshare.sharing.task import describe_fields
 
 
@@ -32,13 +34,17 @@ class TaskValues(make_dataclass("TaskValues", _options(), frozen=True)):  # type
 
 @dataclass(frozen=True)
 class AgreementOptions:
-    """A common space (CS), for a task whose clients learn one classifier: --input-shape asks for it."""
+    """A common space (CS), for a task whose clients learn one classifier: --input-shape or --columns asks for it."""
 
     input_shape: tuple[int, ...] = ()
-    """Shape of a sample: channels, height and width of an image, or the number of columns of a table."""
+    """Shape of a sample: channels, height and width of an image, or the length of a vector."""
     input_range: tuple[float, float] | None = None
     """The least and the largest value of an input, such as 0 255. Inputs of clients must be in it.
-    Default: images and columns are normalised by the clients to mean 0 and deviation 1."""
+    Default: all clients bring inputs to about −4 … 4 by the same constants, which are nobody's data."""
+    columns: Path | None = None
+    """CSV file that describes the columns of a table, one in each row: name, unit, least, largest, categories, missing.
+    Categories are divided by |. What is in `missing` stands for a missing value; without it, its row is left out.
+    Clients' tables are read by these names; each range is brought to −1 … 1."""
     class_names: tuple[str, ...] = ()
     """Names of the classes, in the order of their labels. A client with others is refused."""
     space: tuple[str, ...] = ()
@@ -72,6 +78,8 @@ def create(name: str, /, storage: DatabaseOptions, values: TaskValues, common: A
 
     repshare relay tasks create scans --input-shape 1 28 28 --classes 2 --samples-expected 1200 --members 10
 
+    repshare relay tasks create patients --columns columns.csv --class-names benign malignant
+
     Args:
         name: The task's name.
     """
@@ -82,8 +90,12 @@ def create(name: str, /, storage: DatabaseOptions, values: TaskValues, common: A
 
 def _agree(values: TaskValues, options: AgreementOptions) -> dict[str, Any]:
     """Return the values of a task that follow from a common space."""
-    if not options.input_shape:
-        raise ConfigError("a common space needs --input-shape")
+    if bool(options.input_shape) == bool(options.columns):
+        raise ConfigError("a common space needs --input-shape, or --columns, which says it")
+    if options.columns and options.input_range:
+        raise ConfigError("--columns has the range of each column: leave --input-range out")
+    if options.columns and options.space[:1] not in ((), ("fourier",)):
+        raise ConfigError(f"columns are for the space fourier, not {options.space[0]}: leave --space or --columns out")
     if values.dimension is not None or values.norm_bound is not None:
         raise ConfigError("--dimension and --norm-bound follow from the common space: leave them out")
     if values.aggregation != "mean" or not values.weighted:
@@ -96,12 +108,9 @@ def _agree(values: TaskValues, options: AgreementOptions) -> dict[str, Any]:
     classes = values.classes or len(options.class_names)
     if not classes:
         raise ConfigError("a common classifier needs --classes or --class-names")
-    example, inputs, words, loss = (
-        np.zeros((1, *options.input_shape), np.float32),
-        options.input_range,
-        options.space,
-        options.loss,
-    )
+    columns = read_columns(options.columns) if options.columns else ()
+    shape = options.input_shape or (len(bound_inputs(columns)[0]),)
+    example, inputs, words, loss = np.zeros((1, *shape), np.float32), options.input_range, options.space, options.loss
     group_members = values.group_members
     if options.samples_expected and options.members:
         if words or loss:
@@ -110,11 +119,16 @@ def _agree(values: TaskValues, options: AgreementOptions) -> dict[str, Any]:
         words, loss = shorten(chosen.numbers, example), "discriminant" if chosen.noisy else "squared"
         print(chosen, file=sys.stderr)
         group_members = values.group_members or chosen.group_members
-    space = choose(words, example, 0)
-    if isinstance(space, Fourier) and inputs is not None:
-        columns = len(space.low)
-        space, inputs = replace(space, low=(inputs[0],) * columns, high=(inputs[1],) * columns), None
-    common = Agreement(space, loss or "squared", options.shrinkage, class_names=options.class_names, inputs=inputs)
+    if columns:
+        usual, names = loss or "squared", options.class_names
+        common = Agreement.of_table(columns, names, options=words[1:], loss=usual, shrinkage=options.shrinkage)
+    else:
+        space = choose(words, example, 0)
+        if isinstance(space, Fourier) and inputs is not None:
+            numbers = len(space.low)
+            space, inputs = replace(space, low=(inputs[0],) * numbers, high=(inputs[1],) * numbers), None
+        common = Agreement(space, loss or "squared", options.shrinkage, class_names=options.class_names, inputs=inputs)
+    space = common.space
     task = common.task(classes)
     if not options.samples_expected and common.loss == "squared":
         least = exposure.fewest_samples(space.dimension, classes)
@@ -155,6 +169,7 @@ def list_tasks(storage: DatabaseOptions, json: Json = False) -> None:
             {
                 "name": entry.name,
                 **asdict(entry.task),
+                "columns": _list_columns(entry.task.description),
                 "published": relay.tasks.get(entry.name).board.status(limit=0).clients,
                 "tokens": [grant.name for grant in tokens if grant.task == entry.name],
                 "expire": {grant.name: day for grant, day in expires.items() if grant.task == entry.name},
@@ -177,6 +192,7 @@ def list_tasks(storage: DatabaseOptions, json: Json = False) -> None:
         size = f"{row['classes']} classes of {row['dimension']} numbers, {row['aggregation']}"
         if row["space"] is not None:
             size = f"{row['classes']} classes in the common space {row['space']}"
+            size += f" of {len(row['columns'])} named columns" if row["columns"] else ""
         print(f"{row['name']}: {size}; {row['published']} published; invited: {invited}")
     if everywhere:
         print("for all tasks:", ", ".join(map(_show_token, everywhere)))
@@ -187,6 +203,15 @@ def list_tasks(storage: DatabaseOptions, json: Json = False) -> None:
             f"no tasks yet in {relay.place}: repshare relay tasks create NAME --classes C --dimension D",
             file=sys.stderr,
         )
+
+
+def _list_columns(description: str | None) -> list[Any]:
+    """Return the columns that a task names; none, if it has none."""
+    try:
+        told = parse_json(description or "{}").get("columns", [])
+    except (ValueError, AttributeError):  # an admin's text
+        return []
+    return told if isinstance(told, list) else []
 
 
 def delete(name: str, /, storage: DatabaseOptions, yes: bool = False) -> None:

@@ -13,14 +13,16 @@ import anyio.to_thread
 from repshare.board import Board
 from repshare.board.board import BoardStatus
 from repshare.board.state import BoardMember, BoardState, read_releases
-from repshare.errors import Damaged
+from repshare.errors import ConfigError, Damaged
 from repshare.relay.page.activity import ClientActivity, read_activity
+from repshare.sharing.columns import read_columns
 from repshare.sharing.task import Task
 from repshare.stores import Store, Transaction
 
 SHOWN = 100  # clients in the table
 MOST_CLASSES = 100  # whose samples are counted one by one
-LONGEST_NAME = 200  # characters of a class's name
+LONGEST_NAME = 200  # characters of a class's or a column's name
+MOST_COLUMNS = 200  # that are shown
 REFUSALS = 50
 SHARE = 40  # a document that cost a second of the processor is served for this many seconds
 AT_ONCE_BYTES = 4_000_000  # of releases that are read in one transaction, so that no request waits long for the store
@@ -93,6 +95,7 @@ def make_view(
         "own": own,
         **{field: getattr(task, field) for field in ("classes", "dimension", "aggregation", "space")},
         "class_names": read_class_names(task),
+        "columns": _describe_columns(task),
         "total": None if task.space is None else _read_total(board),
         "now": now,
         "version": status.version,
@@ -132,6 +135,17 @@ def read_class_names(task: Task) -> list[str]:
         names = described.get("class_names") if isinstance(described, dict) else None
         if isinstance(names, list) and len(names) == task.classes and all(isinstance(each, str) for each in names):
             return [name[:LONGEST_NAME] for name in names]
+    return []
+
+
+def _describe_columns(task: Task) -> list[dict[str, str]]:
+    """Return the first columns of the task's table in words; none if its description names none."""
+    with suppress(ValueError, RecursionError, ConfigError):
+        told = json.loads(task.description or "{}")
+        listed = told.get("columns") if isinstance(told, dict) else None
+        columns = read_columns(listed) if isinstance(listed, list) else ()
+        shown = [(each.name, str(each)) for each in columns[:MOST_COLUMNS]]
+        return [{"name": name[:LONGEST_NAME], "values": values[:LONGEST_NAME]} for name, values in shown]
     return []
 
 

@@ -154,6 +154,8 @@ function showAll() {
   showSummary();
   showMembers();
   showTotal();
+  show("columns", view.columns.length > 0);
+  replaceRows("columns-values", view.columns.map(({ name, values }) => make("div", {}, make("dt", {}, name), make("dd", {}, values))));
   showRefusals();
 }
 
