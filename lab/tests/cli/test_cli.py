@@ -342,6 +342,8 @@ def test_defaults_are_shown_as_they_are_typed(capsys):
     [
         ("run RS", "run is gone: repshare compare --methods RS runs one method"),
         ("compare --inline", "--inline is no option here: --workers 0 does it"),
+        ("compare --topology ring", "--topology is no option here: d934b08 is the last commit that simulates"),
+        ("privacy plan --epsilon 1", "plan is gone: repshare compare --epsilon E shows what a budget costs"),
         ("relay serve --redis redis://h", "--redis is no option here: give its address to --db"),
         (
             "compare --clip 3",
