@@ -109,7 +109,7 @@ def test_what_attacks_come_to_is_said_as_the_records_have_it():
                 allowed.append(fmean(line["auc"]))
                 known += [fmean(line["half_known"])] if line["half_known"] else []
     told = (ROOT / "docs/what-leaves.md").read_text()
-    said = "attacks come to ([\\d.]+) at most, by one who knows half of the members to ([\\d.]+)"
+    said = "attacks come to (\\d\\.\\d\\d) at most, by one who knows half of the members to (\\d\\.\\d\\d)"
     assert re.findall(said, told) == [(f"{max(allowed):.2f}", f"{max(known):.2f}")]
     audits = [
         json.loads((ROOT / f"docs/results/privacy-audit/{name}.json").read_text())
