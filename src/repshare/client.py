@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from repshare.config import Policy
-from repshare.errors import BudgetExhausted, ConfigError, ExchangeError
+from repshare.errors import BudgetExhausted, ConfigError, ExchangeError, LeftOut
 from repshare.exchange import Exchange, Traffic
 from repshare.measures import Measures, Record, measure
 from repshare.methods import CS, RS, Method, make_wants
@@ -186,6 +186,8 @@ class Client:
             self.exchange.publish(body)  # what leaves a client leaves here
         except (ExchangeError, BudgetExhausted) as error:
             self.trouble = error
+            if isinstance(error, LeftOut):
+                self.learner.start_over()
             if self.guard is not None:
                 self.guard.note_failure(self.exchange)
             return 0

@@ -8,6 +8,7 @@
     + Unreachable          the exchange is unavailable: try again later; nothing was lost
     + Refused              the exchange refused: see the reason
       . Outdated           a newer release of the same client was published already
+      . LeftOut            other clients' parts vote against this client's: see the reason
     + Malformed            the bytes are not what they should be
   x BudgetExhausted        releasing would exceed a privacy budget; nothing was released, and training continues
   x StoreError             a store is unavailable or cannot write: try again later
@@ -47,6 +48,10 @@ class Refused(ExchangeError):
 
 class Outdated(Refused):
     """A newer release of the same client was published already."""
+
+
+class LeftOut(Refused):
+    """Other clients' parts vote against this client's. It is left out until it comes with another one."""
 
 
 class Malformed(ExchangeError):

@@ -80,6 +80,9 @@ class Learner(Protocol):
     def acknowledge(self) -> None:
         """Note that the last release has arrived. Default: no release depends on which ones have."""
 
+    def start_over(self) -> None:
+        """Begin anew: what was shared is left out. Default: no release depends on the one before."""
+
     def task(self, **values: Any) -> Task:
         """The task of clients that learn like this one, with these values."""
         return Task(self.classes, self.dimension, **values)

@@ -26,7 +26,7 @@ What = Literal[
     "table", "start", "ablation", "curves", "tsne", "traffic", "bound", "topologies", "privacy", "partners",
     "skew", "absence", "precision", "unseen", "discriminator", "averages", "codes", "length", "models", "clients",
     "space", "compute", "rates", "field",
-    "leakage",
+    "leakage", "faults",
 ]  # fmt: skip
 
 
@@ -58,7 +58,8 @@ def reproduce(
     features kept short. models: three kinds of network together. clients: up to 10,000. space: the common
     space by its dimension, and by rounds. compute: a ResNet9 that computes with fewer bits.
 
-    leakage: attacks on what a relay sees of a common space (also digits, breast_cancer).
+    leakage: attacks on what a relay sees of a common space (also digits, breast_cancer). faults: clients with wrong
+    labels, counts or rows, and what votes on parts do about them.
 
     topologies, field (thirty methods, each beside its controls) and rates (chosen for them) are drawn from their
     records, and no longer computed.

@@ -4,6 +4,7 @@ from repshare_lab.experiments.ablation import ABLATION
 from repshare_lab.experiments.bound import BOUND
 from repshare_lab.experiments.curves import CURVES, START
 from repshare_lab.experiments.experiment import Experiment
+from repshare_lab.experiments.faults import FAULTS
 from repshare_lab.experiments.field import FIELD, RATES
 from repshare_lab.experiments.leakage import LEAKAGE
 from repshare_lab.experiments.partners import PARTNERS
@@ -15,5 +16,5 @@ from repshare_lab.experiments.traffic import TRAFFIC
 from repshare_lab.experiments.tsne import TSNE_FIGURE
 
 PAPER = (TABLE, START, ABLATION, CURVES, TSNE_FIGURE, TRAFFIC, BOUND)
-BEYOND = (TOPOLOGIES, PRIVACY, PARTNERS, *STUDIES, RATES, FIELD, LEAKAGE)
+BEYOND = (TOPOLOGIES, PRIVACY, PARTNERS, FAULTS, *STUDIES, RATES, FIELD, LEAKAGE)
 EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in PAPER + BEYOND}

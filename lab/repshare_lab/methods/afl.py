@@ -83,6 +83,9 @@ class ServedModel:
     def acknowledge(self) -> None:
         """Do nothing: no classifier depends on what this client has shared before."""
 
+    def start_over(self) -> None:
+        """Nothing begins anew: moments are shared once, and nobody votes on them."""
+
     def linear(self) -> Linear:
         """Everybody's classifier; before there is one, the client's shares of the classes."""
         return self._nothing if self.total is None else self.total.linear

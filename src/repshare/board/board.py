@@ -18,9 +18,10 @@ from repshare.board.robust import RobustMeans, read_means
 from repshare.board.server import Server
 from repshare.board.state import BoardMember, BoardState, row_key
 from repshare.board.teaching import draw, make_teacher, make_teacher_of_peers
-from repshare.errors import Damaged, Outdated, Refused
+from repshare.board.votes import ACCEPTED, NamedClient, Verdict, Votes
+from repshare.errors import Damaged, LeftOut, Outdated, Refused
 from repshare.sharing import wire
-from repshare.sharing.representations import Floats, Representations, Teacher, Wants, stack
+from repshare.sharing.representations import Floats, Release, Representations, Teacher, Wants, stack
 from repshare.sharing.task import Task
 from repshare.stores import MemoryStore, Store, Transaction
 
@@ -79,10 +80,13 @@ class Board(Server):
 
         Repeating it only renews its age; a refused one changes nothing.
         """
-        return self.store.transact(lambda state: self.accept_in(state, client, body))
+        version, verdict = self.store.transact(lambda state: self.accept_in(state, client, body))
+        if verdict.refused is not None:
+            raise LeftOut(verdict.refused)
+        return version
 
-    def accept_in(self, state: Transaction, client: str, body: bytes) -> int:
-        """Accept a release within a transaction."""
+    def accept_in(self, state: Transaction, client: str, body: bytes) -> tuple[int, Verdict]:
+        """Accept a release within a transaction. Where others' parts vote against it, the verdict says so."""
         if not isinstance(client, str) or not client or "\n" in client:
             raise Refused(f"{client!r} is not a client's name: it must be one line and not empty")
         release = wire.decode_release(body)
@@ -91,12 +95,29 @@ class Board(Server):
         if there.bodies[client] == body:
             if self.task.max_age is not None:
                 there.renew(client, self.clock(), SLACK * self.task.max_age)
-            return there.version
+            return there.version, ACCEPTED
         before = there.release(client)
         if before and before.round > release.round:
             raise Outdated(f"{client} published round {before.round} already: {release.round} is older")
-        there.put(client, before, release, body, self.clock())
-        return there.version
+        verdict = ACCEPTED
+        if self.task.compared:
+            verdict = self._vote(state, there, client, before, release)
+        if verdict.refused is None:
+            there.put(client, before, release, body, self.clock())
+        for name in verdict.left_out:
+            there = self._open(state, [name])
+            if (last := there.release(name)) is not None:
+                there.remove(name, last)
+        return there.version, verdict
+
+    def _vote(
+        self, state: Transaction, there: BoardState, client: str, before: Release | None, release: Release
+    ) -> Verdict:
+        """Let the other clients' parts vote on this one."""
+        own = 0 if before is None else int(before.means.counts.max(initial=0))
+        samples = int(there.totals.samples.max(initial=0)) - own
+        others = there.count - (before is not None)
+        return Votes(self.task, state, self.key).judge(client, release, others, samples, self.clock())
 
     def withdraw(self, client: str) -> int:
         """Forget the client's release, and return the board's version."""
@@ -105,9 +126,14 @@ class Board(Server):
             there = self._open(state, [client])
             if (before := there.release(client)) is not None:
                 there.remove(client, before)
+            self._forget_votes(state, client)
             return there.version
 
         return self.store.transact(work)
+
+    def _forget_votes(self, state: Transaction, client: str) -> None:
+        if self.task.compared:
+            Votes(self.task, state, self.key).forget(client)
 
     def teach(self, client: str, wants: Wants) -> bytes:
         """Return a teacher for this client, as bytes: what the others shared, and nothing where only itself did."""
@@ -179,6 +205,7 @@ class Board(Server):
         if not member or not self._is_old(member):
             return []
         there.remove(client, there.release(client))
+        self._forget_votes(state, client)
         return [client]
 
     def _is_old(self, member: BoardMember) -> bool:
@@ -205,6 +232,12 @@ class Board(Server):
     def find(self, client: str) -> BoardMember | None:
         """This client as the board knows it; None if it has published nothing."""
         return self.store.read(lambda state: BoardState(self.task, state, [client]).member(client))
+
+    def named(self) -> list[NamedClient]:
+        """Return the clients whose parts are refused or left out, and why."""
+        if not self.task.compared:
+            return []
+        return self.store.read(lambda state: Votes(self.task, state, self.key).list_named())
 
     def find_faults(self) -> dict[str, str]:
         """Values that are damaged or do not fit together: key -> fault."""

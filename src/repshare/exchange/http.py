@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from repshare.errors import ConfigError, ExchangeError, Malformed, Outdated, Refused, Unreachable
+from repshare.errors import ConfigError, ExchangeError, LeftOut, Malformed, Outdated, Refused, Unreachable
 from repshare.files import explain_errors
 from repshare.imports import in_one_line
 
@@ -37,7 +37,7 @@ JSON_LIMIT = 2**20  # bytes of a reply that is JSON, which takes many times as m
 REASON_LIMIT = 2**16  # bytes of a reply that is an error: the rest is not read
 LONGEST_REASON = 300  # characters of what a relay says that are passed on
 KINDS: dict[type, str] = {int: "whole number", float: "number", bool: "true or false", str: "word"}
-ERRORS: dict[int, type[ExchangeError]] = {400: Malformed, 409: Outdated}  # by status; others are Refused
+ERRORS: dict[int, type[ExchangeError]] = {400: Malformed, 409: Outdated, 412: LeftOut}  # by status; others are Refused
 
 
 class Reply(NamedTuple):

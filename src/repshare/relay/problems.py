@@ -7,7 +7,7 @@ from http import HTTPStatus
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from repshare.errors import ConfigError, Damaged, Malformed, Outdated, Refused, RepshareError, StoreError
+from repshare.errors import ConfigError, Damaged, LeftOut, Malformed, Outdated, Refused, RepshareError, StoreError
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_SECONDS = 1
@@ -22,6 +22,7 @@ KINDS = {
     "too-slow": (408, "The body came too slowly"),
     "outdated": (409, "A newer release exists already"),
     "has-token": (409, "This name has a token already"),
+    "left-out": (412, "Other clients' parts vote against this one"),
     "too-large": (413, "The body is too large"),
     "not-json": (415, "The body must be JSON"),
     "refused": (422, "The task does not allow this"),
@@ -33,7 +34,13 @@ KINDS = {
     "store-away": (503, "The store is unavailable; try again"),
 }
 
-CLIENT_ERRORS = {Malformed: "malformed", Outdated: "outdated", Refused: "refused", ConfigError: "invalid"}
+CLIENT_ERRORS = {
+    Malformed: "malformed",
+    Outdated: "outdated",
+    LeftOut: "left-out",
+    Refused: "refused",
+    ConfigError: "invalid",
+}
 
 
 class Problem(Exception):

@@ -161,7 +161,10 @@ class Tasks:
 def make_task(fields: Mapping[str, Any]) -> Task:
     """Return a task with these fields; without a norm bound, with the usual one."""
     bound = fields["norm_bound"] or usual_norm_bound(fields["dimension"], fields.get("format", "features"))
-    return Task(**{**fields, "norm_bound": bound})
+    compared = fields.get("compared")
+    if compared is None:
+        compared = fields.get("format") == "parts" and not fields.get("group_members")
+    return Task(**{**fields, "norm_bound": bound, "compared": compared})
 
 
 def differences(there: Task, wanted: Task) -> str:

@@ -27,6 +27,8 @@ CONSTANT = 0.3  # κ
 STEP = 2.0**-9  # to multiples of which a private release rounds
 LARGEST = 2.0**24 * STEP  # number of a sum that fp32 has exactly
 MOST_SAMPLES = 1e6  # of a client: no sum is longer
+CERTAIN = 6.0  # standard deviations: a false alarm in a thousand million
+ROUNDED = 0.001
 MOST_VARIANCE = 1e12  # of noise
 
 Sum = NDArray[np.float64]
@@ -89,6 +91,23 @@ def find_fault(rows: Representations, classes: int, dimension: int) -> str | Non
         return f"noise of variance {variance:.4g}; it must be from 0 to {MOST_VARIANCE:g}"
     if ordered[:classes, dimension + 1 :].any() or np.delete(ordered[classes], dimension).any():
         return "numbers where there must be zeros"
+    return find_impossible(ordered[:classes, : dimension + 1], variance) if int(rows.counts[0]) == 1 else None
+
+
+def find_impossible(sums: Floats, variance: float) -> str | None:
+    """Return what no samples of one client with noise of this variance can have as their sums (C, d + 1), or None."""
+    deviation, columns = math.sqrt(variance), sums.shape[1]
+    constant, told = scales(columns - 1)[1], sums[:, -1].astype(np.float64)
+    if told.min() < -(CERTAIN * deviation + ROUNDED):
+        return f"a count of {told.min() / constant:.4g} samples, which noise of variance {variance:.4g} does not make"
+    most = (told.clip(0) + CERTAIN * deviation) / constant + deviation * (math.sqrt(columns) + CERTAIN)
+    lengths = np.linalg.norm(sums.astype(np.float64), axis=1)
+    if (over := lengths - most * (1 + ROUNDED) - ROUNDED).max() > 0:
+        at = int(over.argmax())
+        return f"a sum of length {lengths[at]:.4g} over {told[at] / constant:.4g} samples, each at most 1 long"
+    least = variance * columns * (1 - CERTAIN * math.sqrt(2 / columns))
+    if np.square(lengths).min() < least:
+        return f"sums without the noise of variance {variance:.4g} that they declare"
     return None
 
 

@@ -57,6 +57,11 @@ class Task:
     class_members: int = field(default=3, metadata={"ge": 1})
     """In a masked group, a class that fewer members have stays hidden: nobody shares samples of it."""
 
+    compared: bool = False
+    """In a common space, compare clients' parts: those that are clearly wrong are refused, and their clients named."""
+    most_share: float = field(default=0.5, metadata={"gt": 0, "le": 1})
+    """With --compared, the largest share of all samples that one client may have, from five clients on."""
+
     def __post_init__(self) -> None:
         check_least(self, **{each.name: each.metadata["ge"] for each in fields(self) if "ge" in each.metadata})
         check_positive(self, *(each.name for each in fields(self) if "gt" in each.metadata))
@@ -70,6 +75,10 @@ class Task:
                 f"a description of {len(self.description or ''):,} characters; at most {MOST_DESCRIPTION:,}"
             )
 
+        if self.most_share > 1:
+            raise ConfigError(f"most_share must be at most 1, not {self.most_share}")
+        if self.compared and (self.format != "parts" or self.group_members):
+            raise ConfigError("only parts of a common classifier that are seen one by one can be compared")
         if (self.space is None) != (self.format == "features"):
             where = "each client's own space" if self.space is None else "a common space"
             raise ConfigError(
@@ -196,6 +205,8 @@ def describe_fields() -> Iterator[TaskField]:
             kind, default, help = kind | None, None, f"{help} Default: {USUAL_LENGTHS:g} √d'."
         elif each.name == "minimum_count":
             default = 2
+        elif each.name == "compared":
+            kind, default, help = kind | None, None, f"{help} Default: yes for parts, unless in masked groups."
         yield TaskField(each.name, kind, default, help)
 
 

@@ -69,6 +69,10 @@ class Discriminant:
         """Note that these samples are in the total from now on."""
         self._is_in_total, self._left_out = True, None
 
+    def start_over(self) -> None:
+        """Begin anew: nothing of these samples is in the total."""
+        self._is_in_total, self._left_out = False, None
+
     def sums(self) -> Array:
         """Add up this client's samples by class, exactly."""
         return add_up(lift(self.vectors), self.labels, self.classes)

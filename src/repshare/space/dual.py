@@ -92,7 +92,14 @@ class Dual:
         The step begins at the α that were published, which are those in the total: one that is never published is
         taken again. Where none can be made in floating-point numbers, α stay as they are, and the gap is infinite.
         If the total is implausible, α is reset to 0: adapting to a poisoned total would outlast the attacker.
+        The first step sees these samples alone, also where others are there: so first parts can be compared.
         """
+        if self.total is not None and self._is_new:
+            total, self.total = self.total, None
+            try:
+                return self.improve()
+            finally:
+                self.total = total
         view = self._read(self.published)
         alpha, before, _, momentum, last = self.published
         if view.scale != view.used:
@@ -139,6 +146,16 @@ class Dual:
     def acknowledge(self) -> None:
         """Note that the part is in the total from now on."""
         self.published = self.improved
+
+    def start_over(self) -> None:
+        """Begin anew: nothing of these samples is in the total."""
+        zeros = np.zeros_like(self.targets)
+        self.published = self.improved = Variables(zeros, zeros)
+
+    @property
+    def _is_new(self) -> bool:
+        """Whether nothing of these samples has been published."""
+        return self.published.shrinkage is None and not self.published.alpha.any()
 
     def linear(self) -> Linear:
         """The current classifier: all clients', or this client's own while there is no other client."""
@@ -207,8 +224,7 @@ class Dual:
             return solve_own(
                 own, SolutionKey(own.samples, self.fixed, testing), variables.shrinkage, alone=self.is_alone
             )
-        is_new = self.published.shrinkage is None and not self.published.alpha.any()
-        samples = self.total.samples + len(self.labels) * is_new
+        samples = self.total.samples + len(self.labels) * self._is_new
         return self.total.solution(SolutionKey(samples, self.fixed, testing))
 
     def _solve(self, view: Solution, scores: Doubles, start: Doubles) -> Doubles:

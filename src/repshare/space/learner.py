@@ -154,6 +154,10 @@ class SpaceLearner(Learner):
         """Note that the last release is in the total from now on."""
         self.model.acknowledge()
 
+    def start_over(self) -> None:
+        """Begin anew with a first part: the last ones were left out of the total."""
+        self.model.start_over()
+
     def absorb(self, body: bytes) -> None:
         """Continue from this total."""
         self.model.absorb(self.agreement.read(body, self.classes))

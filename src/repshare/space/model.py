@@ -52,6 +52,9 @@ class SpaceModel(Protocol):
     def acknowledge(self) -> None:
         """Note that the last release is in the total from now on."""
 
+    def start_over(self) -> None:
+        """Begin anew: nothing of these samples is in the total."""
+
     def linear(self) -> Linear:
         """The current classifier: all clients', or this client's own while there is no other client."""
 

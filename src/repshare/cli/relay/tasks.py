@@ -171,6 +171,7 @@ def list_tasks(storage: DatabaseOptions, json: Json = False) -> None:
                 **asdict(entry.task),
                 "columns": _list_columns(entry.task.description),
                 "published": relay.tasks.get(entry.name).board.status(limit=0).clients,
+                "left_out": {each.name: each.reason for each in relay.tasks.get(entry.name).board.named()},
                 "tokens": [grant.name for grant in tokens if grant.task == entry.name],
                 "expire": {grant.name: day for grant, day in expires.items() if grant.task == entry.name},
             }
@@ -194,6 +195,8 @@ def list_tasks(storage: DatabaseOptions, json: Json = False) -> None:
             size = f"{row['classes']} classes in the common space {row['space']}"
             size += f" of {len(row['columns'])} named columns" if row["columns"] else ""
         print(f"{row['name']}: {size}; {row['published']} published; invited: {invited}")
+        for who, why in row["left_out"].items():
+            print(f"  left out: {who}: {why}")
     if everywhere:
         print("for all tasks:", ", ".join(map(_show_token, everywhere)))
     if rows:
@@ -257,6 +260,8 @@ def create_task(relay: Stored, name: str, values: TaskValues, **agreed: Any) -> 
         raise ConfigError(f"a new task needs --classes and --dimension: {name} does not exist yet")
     if not given["norm_bound"] and there is not None:
         given["norm_bound"] = there.entry.task.norm_bound
+    if given["compared"] is None and there is not None:
+        given["compared"] = there.entry.task.compared
     new = relay.tasks.create(name, make_task(given))
     if new:
         relay.audit.note_operator("create", task=name)

@@ -14,7 +14,7 @@ from typing import IO, Any, Literal
 
 from repshare.files import OWNER_ONLY, explain_errors, lock
 
-Action = Literal["create", "delete", "backup", "restore", "invite", "revoke", "publish", "withdraw"]
+Action = Literal["create", "delete", "backup", "restore", "invite", "revoke", "publish", "withdraw", "leave-out"]
 
 STANDARD_OUTPUT = "-"
 MOST_BYTES = 50_000_000  # of a file; then it is renamed and another begun

@@ -76,11 +76,12 @@ def make_view(
     status = board.status(SHOWN) if own is None else _show_only(board, own)
     task, now, outliers = board.task, time.time(), set(status.outliers())
     traffic, activities = read_activity(store, [member.name for member in status.shown])
-    samples = _count_samples(board, status.shown)
+    samples, refused = _count_samples(board, status.shown), {each.name: each.reason for each in board.named()}
     members = [
         {
             **_describe_member(member, activities[member.name], now, away_seconds),
             "outlier": member.name in outliers,
+            "refused": refused.get(member.name),
             "samples": samples.get(member.name, []),
             "samples_total": _count_all(task, member),
         }

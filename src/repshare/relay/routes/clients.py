@@ -7,6 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from repshare.board import Wants
+from repshare.errors import LeftOut
 from repshare.relay.auth import Grant, is_client_name
 from repshare.relay.limits import size_of_rows, size_of_teacher
 from repshare.relay.page import activity
@@ -19,7 +20,8 @@ async def publish(service: Service, request: Request) -> Response:
     """Publish a release.
 
     Safetensors bytes, as `repshare.sharing.wire.encode_release` writes them, in place of the client's last release.
-    The same bytes again only renew its age; an older round is refused.
+    The same bytes again only renew its age; an older round is refused. In a task that compares clients, so is a part
+    that others' parts vote against.
     """
     opened, client = (await service.enter_task(request, "client", own=True)).opened, request.path_params["client"]
     name, task = opened.entry.name, opened.entry.task
@@ -29,7 +31,13 @@ async def publish(service: Service, request: Request) -> Response:
         size = size_of_rows(task, len(body) // task.shortest_row)
         service.charge(request, size)
         board = opened.board
-        version = await service.write(board.store, partial(board.accept_in, client=client, body=body), size)
+        version, verdict = await service.write(board.store, partial(board.accept_in, client=client, body=body), size)
+    for each, reason in verdict.left_out.items():
+        await service.run(activity.forget, opened.activity, [each])
+        service.accepted(request, "leave-out", task=name, client=each, reason=reason)
+    if verdict.refused is not None:
+        service.versions.notify(name)
+        raise LeftOut(verdict.refused)
     if service.audited:
         digest = hashlib.sha256(body).hexdigest()
         service.accepted(request, "publish", task=name, client=client, sha256=digest, bytes=len(body))

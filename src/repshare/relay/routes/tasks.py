@@ -37,10 +37,13 @@ async def status(service: Service, request: Request) -> Response:
     """
     grant, opened = await service.enter_task(request, "client", "viewer", "admin")
     made = await service.statuses.get(("", opened.entry.identity), lambda: _status(opened))
+    document = dict(made)
     if grant.role == "client":
-        document = {**made, "shown": await service.run(_find_own, opened, made, grant.name)}
+        document["shown"] = await service.run(_find_own, opened, made, grant.name)
+        if not service.options.insecure:
+            document["left_out"] = [row for row in made["left_out"] if row["name"] == grant.name]
     else:
-        document = {**made, "refusals": service.list_refusals(opened.entry.name)}
+        document["refusals"] = service.list_refusals(opened.entry.name)
     answer = _json(document)
     service.charge(request, len(answer.body))
     return answer
@@ -61,7 +64,9 @@ def _status(opened: OpenTask) -> dict[str, Any]:
     now, task = opened.board.status(), asdict(opened.entry.task)
     outliers, pairs = set(now.outliers()), zip(now.shown, now.strangeness, strict=True)
     shown = [_row(member, score, outlier=member.name in outliers) for member, score in pairs]
-    return {"name": opened.entry.name, "task": task, "version": now.version, "clients": now.clients, "shown": shown}
+    left_out = [each._asdict() for each in opened.board.named()]
+    told = {"name": opened.entry.name, "task": task, "version": now.version, "clients": now.clients}
+    return {**told, "shown": shown, "left_out": left_out}
 
 
 def _find_own(opened: OpenTask, made: dict[str, Any], client: str) -> list[dict[str, Any]]:

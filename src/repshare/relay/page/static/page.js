@@ -197,7 +197,8 @@ function showMembers() {
 }
 
 function memberRow(member, now) {
-  const flag = member.outlier ? make("span", { class: "flag", title: "Its release is unlike the others’" }, "outlier") : null;
+  const [word, why] = member.refused ? ["refused", member.refused] : ["outlier", "Its release is unlike the others’"];
+  const flag = member.refused || member.outlier ? make("span", { class: "flag", title: why }, word) : null;
   return make("tr", { role: "row", "data-name": member.name },
     make("td", { role: "cell" }, make("b", {}, member.name), flag, member.model ? make("small", {}, member.model) : null),
     make("td", { role: "cell", class: `state-cell ${member.online ? "here" : "gone"}` }, make("span", { class: "dot", "aria-hidden": "true" }), member.online ? "online" : "away", make("small", {}, ago(now - member.seen))),

@@ -1,0 +1,268 @@
+"""Clients' parts of a common classifier vote on each other: a faulty one stays out of the total, and is named.
+
+A client's first part is made of its own samples alone. Its row for a class points where others' rows for that class
+do. So first parts vote on each other, without a message more: where more than two thirds of those that share classes
+with a client find its rows clearly more alike by other names of the classes, it is left out. Votes count the same,
+however many samples are behind them; a class that only one client has is not compared.
+
+Later parts hold what the total still lacks, and do not look like each other. They are compared with their client's own
+first one: turned away from it, or much longer than others, they are refused, and the last one that was accepted stays.
+
+votes          the first parts that vote; those that are refused or left out, when and why; lengths of later parts
+first/CLIENT   columns of a client's first part, as they are compared
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from statistics import median
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from repshare.sharing.parts import BESIDE, in_order
+from repshare.sharing.representations import Release
+from repshare.sharing.task import Task
+from repshare.stores import Transaction, decoded
+
+KEY = "votes"
+MOST_VOTERS = 30  # clients whose first parts vote: those that came first
+MOST_COLUMNS = 1024  # of a row that are compared; only the board's keeper knows which
+MOST_CLASSES = 32  # that are compared: the first ones
+MOST_NAMED = 100  # clients that are left out or refused
+FEWEST_SAMPLES = 5  # of a class: a row of fewer neither votes nor is voted on
+FEWEST_VOTES = 2  # of two clients alone, nobody knows which one is wrong
+ENOUGH_VOTES = 2 / 3
+CLEARLY = 0.1  # of the sum of cosines between rows: what they must gain by other names of classes,
+CHANCE = 3.0  # and by how many standard deviations of such a cosine
+TURNED = 0.05  # the cosine between a later part and the first one: honest ones stay above 0.15
+LONGER = 10.0  # times the median of others: honest ones stay below 7.5
+LONGEST = 0.2  # of a vector's length: honest rows have 0.005, and 0.13 where shrinkage is fixed and large
+FEWEST_LENGTHS = 3  # that make a median
+FEWEST_OTHERS = 4  # clients, from which on a client's share of all samples is bounded
+
+
+class Verdict(NamedTuple):
+    """The votes' outcome."""
+
+    refused: str | None = None
+    """Why the part that came is not taken; None: it is."""
+    left_out: Mapping[str, str] = {}
+    """Clients whose last parts are to be taken out of the total, and why."""
+
+
+ACCEPTED = Verdict()
+
+
+class NamedClient(NamedTuple):
+    """A client whose part was refused or taken out."""
+
+    name: str
+    round: int
+    time: float  # seconds since 1970
+    reason: str
+
+
+class FirstPart(NamedTuple):
+    """What a client's parts are compared by."""
+
+    rows: NDArray[np.float64]  # (C, k)  some columns, less the client's centre
+    counts: NDArray[np.int64]  # (C,)  samples of each class
+    length: float  # of the longest row
+
+    def encode(self) -> bytes:
+        """Encode: the length, the number of classes, the counts, the rows."""
+        head = np.array([self.length, len(self.counts), *self.counts])
+        return head.tobytes() + self.rows.astype(np.float32).tobytes()
+
+    @classmethod
+    def decode(cls, kept: bytes) -> Self:
+        """Return a first part from its bytes. Raises ValueError."""
+        length, classes = np.frombuffer(kept[:16])
+        end = 16 + 8 * int(classes)
+        counts, rows = np.frombuffer(kept[16:end]), np.frombuffer(kept[end:], np.float32)
+        return cls(rows.reshape(int(classes), -1).astype(np.float64), counts.astype(np.int64), float(length))
+
+
+class Votes:
+    """The votes in a board's store, open for one transaction."""
+
+    def __init__(self, task: Task, state: Transaction, key: bytes) -> None:
+        """`key` is the board's: without it, nobody knows which columns are compared."""
+        self.task, self.state, self.key = task, state, key
+        kept = decoded(KEY, lambda kept: json.loads(kept or b"{}"), state.get([KEY])[0])
+        self.voters: dict[str, float | None] = kept.get("voters", {})  # and the length of their last later part
+        self.named: dict[str, list[Any]] = kept.get("named", {})
+
+    def judge(self, client: str, release: Release, others: int, others_samples: int, date: float) -> Verdict:
+        """Decide about a client's new part, given how many other clients are in the total, and their samples."""
+        if not len(release.means.labels):
+            return ACCEPTED
+        samples = int(release.means.counts[0])
+        if why := self._find_excess(samples, others, others_samples):
+            verdict = Verdict(why, {client: why})
+        else:
+            verdict = self._judge(client, release)
+        self.named.pop(client, None)
+        told = dict(verdict.left_out) | ({} if verdict.refused is None else {client: verdict.refused})
+        self.named |= {name: [release.round, date, why] for name, why in told.items()}
+        self.named = dict([*self.named.items()][-MOST_NAMED:])
+        self._keep()
+        return verdict
+
+    def forget(self, client: str) -> None:
+        """Forget the first part of a client that has withdrawn, and what was said of it."""
+        self.voters.pop(client, None)
+        self.named.pop(client, None)
+        self.state.delete([first_key(client)])
+        self._keep()
+
+    def list_named(self) -> list[NamedClient]:
+        """Return the clients whose parts are refused or left out, the last ones last."""
+        return [NamedClient(name, *told) for name, told in self.named.items()]
+
+    def _judge(self, client: str, release: Release) -> Verdict:
+        own, first = self._sketch(release), self._read([client])[0]
+        if own.length > (most := LONGEST * math.sqrt(self.task.dimension)):
+            return Verdict(f"a row of length {own.length:.3g}; here no honest one is longer than {most:.3g}")
+        if first is None or client in self.named or _begins(release):
+            return self._admit(client, own)
+        if own.rows.any() and first.rows.any() and _cosine(own.rows, first.rows) < TURNED:
+            return Verdict("its rows have turned away from its own first ones: has it the same samples and labels?")
+        others = [length for name, length in self.voters.items() if name != client and length is not None]
+        if why := _find_length(own, others):
+            return Verdict(why)
+        if client in self.voters:
+            self.voters[client] = own.length
+        return ACCEPTED
+
+    def _admit(self, client: str, own: FirstPart) -> Verdict:
+        """Let a client's first part and all others' vote on each other."""
+        self.state.set({first_key(client): own.encode()})
+        if client in self.voters or len(self.voters) < MOST_VOTERS:
+            self.voters[client] = None
+        names = list({**self.voters, client: None})
+        parts = {name: part for name, part in zip(names, self._read(names), strict=True) if part is not None}
+        faults = dict[str, str]()
+        for (name, part), pairs in zip(parts.items(), vote(list(parts.values())), strict=True):
+            lengths = [other.length for each, other in parts.items() if each != name and other.length]
+            if why := self._explain(pairs) if pairs else _find_length(part, lengths):
+                faults[name] = why
+        refused = faults.pop(client, None)
+        return Verdict(refused, {name: why for name, why in faults.items() if name not in self.named})
+
+    def _find_excess(self, samples: int, others: int, others_samples: int) -> str | None:
+        """Return what is said to a client with too large a share of all samples."""
+        share = samples / max(samples + others_samples, 1)
+        if others < FEWEST_OTHERS or share <= self.task.most_share:
+            return None
+        return (
+            f"its {samples:,} samples would be {share:.0%} of all, of which the task allows one client "
+            f"{self.task.most_share:.0%}: is the count right? If all agree, make the task with --most-share {share:.2g}"
+        )
+
+    def _explain(self, pairs: Mapping[int, int]) -> str:
+        """Name the classes."""
+        names = _class_names(self.task)
+        exchanged = [(a, b) for a, b in pairs.items() if a < b and pairs.get(b) == a]
+        told = [f"{names(a)} and {names(b)} are exchanged" for a, b in exchanged]
+        alone = {a: b for a, b in pairs.items() if pairs.get(b) != a}
+        told += [f"{names(a)} are like others' for {names(b)}" for a, b in alone.items()]
+        return f"its rows for {'; '.join(told[:5])}{'; …' if told[5:] else ''}: compare its labels with the others'"
+
+    def _sketch(self, release: Release) -> FirstPart:
+        dimension, rows = self.task.dimension, in_order(release.means).astype(np.float64)
+        chosen = choose_columns(dimension, self.key)
+        centred = rows[:-1, chosen] - rows[:-1, dimension, None] * rows[-1, chosen]
+        counts = self.task.layout.count_classes(release.means, self.task.classes, dimension)
+        longest = float(np.linalg.norm(rows[:-1, :dimension], axis=1).max())
+        return FirstPart(centred[:MOST_CLASSES], np.array(counts[:MOST_CLASSES], np.int64), longest)
+
+    def _read(self, clients: Sequence[str]) -> list[FirstPart | None]:
+        keys = [first_key(client) for client in clients]
+        found = zip(keys, self.state.get(keys), strict=True)
+        return [None if kept is None else decoded(key, FirstPart.decode, kept) for key, kept in found]
+
+    def _keep(self) -> None:
+        self.state.set({KEY: json.dumps({"voters": self.voters, "named": self.named}).encode()})
+
+
+def vote(parts: Sequence[FirstPart]) -> list[dict[int, int]]:
+    """Return for each client the rows that the others find to be another class's: class -> which. Mostly none."""
+    own = [_shorten(part.rows) for part in parts]
+    there = [(part.counts >= FEWEST_SAMPLES) & rows.any(axis=1) for part, rows in zip(parts, own, strict=True)]
+    wrong = []
+    for client in range(len(parts)):
+        votes = [
+            _rename(own[client][both] @ own[voter][both].T, both, own[client].shape[1])
+            for voter in range(len(parts))
+            if voter != client and len(both := np.flatnonzero(there[client] & there[voter])) > 1
+        ]
+        against = [each for each in votes if each]
+        is_wrong = len(votes) >= FEWEST_VOTES and len(against) > ENOUGH_VOTES * len(votes)
+        wrong.append(_agree(against) if is_wrong else {})
+    return wrong
+
+
+def _rename(alike: NDArray[np.float64], classes: NDArray[np.int64], columns: int) -> dict[int, int]:
+    """Return the names of classes by which rows are clearly more alike (n, n) than by their own; mostly none."""
+    from scipy.optimize import linear_sum_assignment  # a relay needs it here alone
+
+    _, best = linear_sum_assignment(-alike)
+    own = float(alike.trace())
+    gained = float(alike[np.arange(len(best)), best].sum()) - own
+    if gained <= CLEARLY * max(own, 0.0) + CHANCE / math.sqrt(columns):
+        return {}
+    return {int(a): int(b) for a, b in zip(classes, classes[best], strict=True) if a != b}
+
+
+def _shorten(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return rows of length 1; those of zeros as they are."""
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows / np.where(lengths > 0, lengths, 1.0)
+
+
+def _agree(against: Sequence[Mapping[int, int]]) -> dict[int, int]:
+    """Return what most of those who vote against a client say of each class; at least what is said most often."""
+    said = dict[tuple[int, int], int]()
+    for each in against:
+        for pair in each.items():
+            said[pair] = said.get(pair, 0) + 1
+    least = min(len(against) / 2, max(said.values()))
+    return dict(pair for pair, times in sorted(said.items(), key=lambda item: item[1]) if times >= least)
+
+
+@lru_cache(maxsize=64)
+def choose_columns(dimension: int, key: bytes) -> NDArray[np.int64]:
+    """Choose the columns that are compared."""
+    rng = np.random.default_rng(list(key) or 0)
+    return np.sort(rng.permutation(dimension)[:MOST_COLUMNS])
+
+
+def first_key(client: str) -> str:
+    """Return the key of a client's first part."""
+    return f"first/{client}"
+
+
+def _begins(release: Release) -> bool:
+    """Whether a part says that it was made of a client's own samples alone."""
+    last = in_order(release.means)[-1]
+    return bool(last[len(last) - BESIDE + 1] > 0.5)
+
+
+def _cosine(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+    return float((one * other).sum() / (np.linalg.norm(one) * np.linalg.norm(other)))
+
+
+def _find_length(own: FirstPart, others: Sequence[float]) -> str | None:
+    if len(others) < FEWEST_LENGTHS or own.length <= (most := LONGER * median(others)):
+        return None
+    return f"a row of length {own.length:.3g}, {own.length / most * LONGER:.0f} times the usual {most / LONGER:.3g}"
+
+
+def _class_names(task: Task) -> Any:
+    """Return how a class is called."""
+    told = json.loads(task.description or "{}").get("class_names") or ()
+    return lambda label: f"{told[label]}" if label < len(told) else f"class {label}"
