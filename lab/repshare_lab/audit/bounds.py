@@ -41,7 +41,9 @@ class Judgement(NamedTuple):
 
 def judge(worlds: Worlds, delta: float) -> Judgement:
     """The attack's figures, and the bounds on ε that these scores prove."""
-    return Judgement(area(worlds), true_positives(worlds), least_epsilon(worlds, delta), gaussian_epsilon(worlds, delta))
+    return Judgement(
+        area(worlds), true_positives(worlds), least_epsilon(worlds, delta), gaussian_epsilon(worlds, delta)
+    )
 
 
 def area(worlds: Worlds) -> float:
