@@ -173,7 +173,7 @@ HOSTILE = {  # what is refused: row, column and value; the 17th number of a row 
 @pytest.mark.parametrize(("message", "wrong"), HOSTILE.items())
 def test_a_board_refuses_what_are_no_sums(message, wrong):
     task = Agreement(SMALL, "discriminant").task(3)
-    made = sums.as_release(np.ones((3, 17)), 1, task.space)
+    made = sums.as_release(np.tile(np.eye(17)[-1], (3, 1)), 1, task.space)
     Board(task).accept("alice", wire.encode_release(made))
     row, column, value = wrong
     made.means.vectors[row, column] = value

@@ -2,8 +2,8 @@
 
 A client's first part is made of its own samples alone. Its row for a class points where others' rows for that class
 do. So first parts vote on each other, without a message more: where more than two thirds of those that share classes
-with a client find its rows clearly more alike by other names of the classes, it is left out. Votes count the same,
-however many samples are behind them; a class that only one client has is not compared.
+with a client find its rows clearly more alike by other names of the classes, or hardly alike, it is left out. Votes
+count the same, however many samples are behind them; a class that only one client has is not compared.
 
 Later parts hold what the total still lacks, and do not look like each other. They are compared with their client's own
 first one: turned away from it, or much longer than others, they are refused, and the last one that was accepted stays.
@@ -14,8 +14,10 @@ first/CLIENT   columns of a client's first part, as they are compared
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from itertools import permutations
 from statistics import median
 from typing import Any, NamedTuple, Self
 
@@ -36,6 +38,7 @@ FEWEST_SAMPLES = 5  # of a class: a row of fewer neither votes nor is voted on
 FEWEST_VOTES = 2  # of two clients alone, nobody knows which one is wrong
 ENOUGH_VOTES = 2 / 3
 CLEARLY = 0.1  # of the sum of cosines between rows: what they must gain by other names of classes,
+ALIKE, UNLIKE = 0.2, 0.25  # the usual cosine that tells something, and the part of it that is too little
 CHANCE = 3.0  # and by how many standard deviations of such a cosine
 TURNED = 0.05  # the cosine between a later part and the first one: honest ones stay above 0.15
 LONGER = 10.0  # times the median of others: honest ones stay below 7.5
@@ -148,7 +151,7 @@ class Votes:
         faults = dict[str, str]()
         for (name, part), pairs in zip(parts.items(), vote(list(parts.values())), strict=True):
             lengths = [other.length for each, other in parts.items() if each != name and other.length]
-            if why := self._explain(pairs) if pairs else _find_length(part, lengths):
+            if why := _find_length(part, lengths) if pairs is None else self._explain(pairs):
                 faults[name] = why
         refused = faults.pop(client, None)
         return Verdict(refused, {name: why for name, why in faults.items() if name not in self.named})
@@ -165,6 +168,8 @@ class Votes:
 
     def _explain(self, pairs: Mapping[int, int]) -> str:
         """Name the classes."""
+        if not pairs:
+            return "its rows are hardly like others' for the same classes: compare its labels and inputs with theirs"
         names = _class_names(self.task)
         exchanged = [(a, b) for a, b in pairs.items() if a < b and pairs.get(b) == a]
         told = [f"{names(a)} and {names(b)} are exchanged" for a, b in exchanged]
@@ -189,21 +194,36 @@ class Votes:
         self.state.set({KEY: json.dumps({"voters": self.voters, "named": self.named}).encode()})
 
 
-def vote(parts: Sequence[FirstPart]) -> list[dict[int, int]]:
-    """Return for each client the rows that the others find to be another class's: class -> which. Mostly none."""
-    own = [_shorten(part.rows) for part in parts]
+def vote(parts: Sequence[FirstPart]) -> list[dict[int, int] | None]:
+    """Return for each client what the others find its rows to be: class -> another one. None: nothing is wrong.
+
+    Another client votes against it where its rows are clearly more alike by other names of the classes, or hardly
+    alike at all, while those of most clients are. A client may be wrong in all classes, and like none.
+    """
+    count, own = len(parts), [_shorten(part.rows) for part in parts]
     there = [(part.counts >= FEWEST_SAMPLES) & rows.any(axis=1) for part, rows in zip(parts, own, strict=True)]
-    wrong = []
-    for client in range(len(parts)):
-        votes = [
-            _rename(own[client][both] @ own[voter][both].T, both, own[client].shape[1])
-            for voter in range(len(parts))
-            if voter != client and len(both := np.flatnonzero(there[client] & there[voter])) > 1
-        ]
-        against = [each for each in votes if each]
-        is_wrong = len(votes) >= FEWEST_VOTES and len(against) > ENOUGH_VOTES * len(votes)
-        wrong.append(_agree(against) if is_wrong else {})
+    alike, renamed = np.full((count, count), np.nan), dict[tuple[int, int], dict[int, int]]()
+    for client, voter in permutations(range(count), 2):
+        both = np.flatnonzero(there[client] & there[voter])
+        if len(both) > 1:
+            cosines = own[client][both] @ own[voter][both].T
+            alike[client, voter] = cosines.trace() / len(both)
+            renamed[client, voter] = _rename(cosines, both, own[client].shape[1])
+    wrong: list[dict[int, int] | None] = []
+    for client in range(count):
+        voters = np.flatnonzero(~np.isnan(alike[client])).tolist()
+        against = [voter for voter in voters if renamed[client, voter] or _is_unlike(alike, client, voter)]
+        is_wrong = len(voters) >= FEWEST_VOTES and len(against) > ENOUGH_VOTES * len(voters)
+        wrong.append(_agree([renamed[client, voter] for voter in against]) if is_wrong else None)
     return wrong
+
+
+def _is_unlike(alike: NDArray[np.float64], client: int, voter: int) -> bool:
+    """Whether a client's rows are hardly like a voter's (n, n), though those of most others are."""
+    others = np.delete(alike[:, voter], [client, voter])
+    others = others[~np.isnan(others)]
+    usual = float(np.median(others)) if len(others) >= FEWEST_VOTES else 0.0
+    return usual >= ALIKE and alike[client, voter] < UNLIKE * usual
 
 
 def _rename(alike: NDArray[np.float64], classes: NDArray[np.int64], columns: int) -> dict[int, int]:
@@ -226,12 +246,9 @@ def _shorten(rows: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _agree(against: Sequence[Mapping[int, int]]) -> dict[int, int]:
     """Return what most of those who vote against a client say of each class; at least what is said most often."""
-    said = dict[tuple[int, int], int]()
-    for each in against:
-        for pair in each.items():
-            said[pair] = said.get(pair, 0) + 1
-    least = min(len(against) / 2, max(said.values()))
-    return dict(pair for pair, times in sorted(said.items(), key=lambda item: item[1]) if times >= least)
+    said = Counter(pair for each in against for pair in each.items())
+    least = min(len(against) / 2, max(said.values(), default=0))
+    return dict(pair for pair, times in said.most_common()[::-1] if times >= least)
 
 
 @lru_cache(maxsize=64)
