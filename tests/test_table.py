@@ -64,6 +64,11 @@ def test_missing_values_are_replaced_as_agreed_and_else_their_rows_are_left_out_
         assert told[2] == "classes: well 0, ill 1"
 
 
+def test_a_row_without_a_value_is_left_out_where_0_is_out_of_range_too():
+    weight = (Column("weight", "kg", 2.0, 300.0),)
+    assert read_table(pd.DataFrame({"weight": [70, None, 80]}), weight).rows.tolist() == [0, 2]
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [

@@ -20,7 +20,7 @@ FEWEST = 3  # samples in an average that leaves: of two, whoever has one knows t
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training:
+class TrainingOptions:
     """How a network is trained."""
 
     epochs: int = 1
@@ -40,7 +40,7 @@ class Training:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sharing:
+class SharingOptions:
     """What is shared, and with whom."""
 
     minimum_count: int | None = None
@@ -85,7 +85,7 @@ class Sharing:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Privacy:
+class PrivacyOptions:
     """A privacy budget."""
 
     epsilon: float | None = None
@@ -147,10 +147,11 @@ class SpaceOptions:
 
 @moved.refuses_old_names
 @dataclass(frozen=True, kw_only=True)
-class Policy(SpaceOptions, RepresentationOptions, Privacy, Sharing, Training):
+class Policy(SpaceOptions, RepresentationOptions, PrivacyOptions, SharingOptions, TrainingOptions):
     """One client's own choices: how it learns, and what it lets others see (tunable collaboration).
 
-    Its fields are in groups: `Training`, `Sharing`, `Privacy`, and the options of RS and of CS.
+    Its fields are in groups: `TrainingOptions`, `SharingOptions`, `PrivacyOptions`, those of RS
+    (`RepresentationOptions`) and those of CS (`SpaceOptions`).
     """
 
     def __post_init__(self) -> None:

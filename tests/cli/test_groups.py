@@ -5,18 +5,18 @@ from dataclasses import fields
 import pytest
 
 from repshare.cli.groups import COMMON, LAYOUTS
-from repshare.config import Policy, Privacy, RepresentationOptions, Sharing, SpaceOptions, Training
+from repshare.config import Policy, PrivacyOptions, RepresentationOptions, SharingOptions, SpaceOptions, TrainingOptions
 
 TITLES = {
     "space": SpaceOptions,
-    "what is shared": Sharing,
+    "what is shared": SharingOptions,
     "representations": RepresentationOptions,
-    "privacy": Privacy,
+    "privacy": PrivacyOptions,
 }
 
 
 def test_a_policy_is_its_groups_and_no_more():
-    groups = (Training, Sharing, Privacy, RepresentationOptions, SpaceOptions)
+    groups = (TrainingOptions, SharingOptions, PrivacyOptions, RepresentationOptions, SpaceOptions)
     assert [each.name for each in fields(Policy)] == [each.name for group in groups for each in fields(group)]
 
 

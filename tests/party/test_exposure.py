@@ -123,17 +123,17 @@ def test_two_parties_have_each_others_part_so_that_both_need_samples_enough(digi
     assert together.exposure().allowed, "for the samples of both, such rows are not too long"
 
 
-@pytest.mark.parametrize(("stay", "samples"), [(2, 475), (3, 950)])
+@pytest.mark.parametrize(("stay", "samples"), [(3, 475), (4, 1425)])
 def test_a_client_of_a_group_counts_what_stands_behind_a_difference(digits, stay, samples):
     """Where one may leave, that is its part. Groups of two, of which each has the other's part, there are none."""
-    keys = {name: Key.new() for name in ("alice", "bob", "carol")}
+    keys = {name: Key.new() for name in ("alice", "bob", "carol", "dora")}
     group = SecureExchange(
         SMALL.task(10), "alice", Meetings(), task_name="t", key=keys["alice"], threshold=stay, patience=0.1,
         members={name: key.public for name, key in keys.items()},
     )  # fmt: skip
     client, _ = make(first(digits, 500), exchange=group)
-    assert (client.exposure().samples, client.exposure().allowed) == (samples, samples == 950)
-    if samples == 950:
+    assert (client.exposure().samples, client.exposure().allowed) == (samples, stay == 4)
+    if stay == 4:
         assert "only 1 members announced their keys" in client.round().trouble, "it would share, but for the others"
     else:
         with pytest.raises(ConfigError, match="would show who is among your samples"):

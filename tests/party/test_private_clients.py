@@ -153,7 +153,7 @@ def test_joining_with_a_budget(tmp_path, monkeypatch, capsys):
     command = ("join", relay.url, "--party", f"{PARTY}:alice", *names, *budget)
     try:
         said = run(capsys, *command, "--rounds", 1).out
-        assert "release-only mode; training itself is not private" in said
+        assert "given the network, whose training is not private" in said
         assert "a new privacy ledger begins" in said
         said = run(capsys, *command, "--rounds", 1, "--restart").out  # begins again, but what left has left
         assert "a new privacy ledger begins" not in said

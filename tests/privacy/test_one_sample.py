@@ -9,6 +9,7 @@ import torch
 
 from repshare import Agreement, Client, Policy
 from repshare.board import Board
+from repshare.cli.main import main
 from repshare.exchange.local import LocalExchange
 from repshare.methods import RS
 from repshare.party.state import make_report
@@ -153,7 +154,7 @@ def test_samples_are_held_out_by_a_secret_and_their_own_bytes():
     assert 3 < len(copies) < 40, "each copy of a sample has a coin of its own"
 
 
-def test_a_ledger_of_earlier_releases_says_that_they_cost_more(tmp_path):
+def test_a_ledger_of_earlier_releases_says_that_they_cost_more(tmp_path, capsys):
     client, _ = make(table(300), adjacency="add-remove", ledger=tmp_path / "privacy.jsonl")
     client.round(test=False)
     about, entries = read_ledger(tmp_path / "privacy.jsonl")
@@ -163,3 +164,9 @@ def test_a_ledger_of_earlier_releases_says_that_they_cost_more(tmp_path):
     assert count_understated({**about, "adjacency": "replace"}, earlier) == 0
     lines = [json.dumps(each) for each in (about, *earlier)]
     (tmp_path / "earlier.jsonl").write_text("\n".join(lines) + "\n")
+    for file, told in (("privacy.jsonl", ""), ("earlier.jsonl", "warning: 1 of them were made by an earlier version")):
+        main(["privacy", "ledger", str(tmp_path / file)])
+        said = " ".join(capsys.readouterr().out.split())
+        assert "1 releases charged: ε = 4" in said
+        assert told in said
+        assert ("SECURITY.md" in said) == bool(told)

@@ -5,7 +5,7 @@ import hashlib
 import pytest
 
 from repshare.errors import ConfigError, Refused
-from repshare.relay.auth import DAY_SECONDS, REMEMBERED_SECONDS, Access, Grant, split
+from repshare.relay.auth import DAY_SECONDS, REMEMBERED_SECONDS, Access, Grant, split_token
 from repshare.stores import open_database
 
 ALICE = Grant("client", "alice", "mnist")
@@ -46,7 +46,7 @@ def test_a_token_that_is_a_little_different_is_none(database, change):
     token = access.invite(ALICE)
     assert access.find(token) == ALICE
     assert access.find(change(token)) is None
-    assert access.recall(change(token)) is None
+    assert access.find_cached(change(token)) is None
 
 
 @pytest.mark.parametrize("text", ["", "rs", "rs_", "rs__", "rs_0123456789abcdef_", "x_y_z", "rs_/../_x", "rs_é_x"])
@@ -55,15 +55,15 @@ def test_what_is_no_token_is_nobody(database, text):
 
 
 def test_a_token_has_256_random_bits(database):
-    token_id, secret = split(Access(database).invite(ALICE))
+    token_id, secret = split_token(Access(database).invite(ALICE))
     assert len(secret) >= 43  # of 6 bits
-    assert secret != split(Access(database).invite(ALICE, renew=True))[1]
+    assert secret != split_token(Access(database).invite(ALICE, renew=True))[1]
     assert len(token_id) == 16
 
 
 def test_only_a_hash_of_the_secret_is_kept(tmp_path):
     database = open_database(str(tmp_path / "relay.db"))
-    _, secret = split(Access(database).invite(ALICE))
+    _, secret = split_token(Access(database).invite(ALICE))
     database.close()
     kept = b"".join(path.read_bytes() for path in tmp_path.iterdir())
     assert secret.encode() not in kept
@@ -85,12 +85,12 @@ def test_a_revoked_token_is_none_at_once_here_and_soon_elsewhere(database):
     clock = Clock()
     here, elsewhere = Access(database), Access(database, clock)
     token = here.invite(ALICE)
-    assert elsewhere.find(token) == elsewhere.recall(token) == ALICE
+    assert elsewhere.find(token) == elsewhere.find_cached(token) == ALICE
     assert here.revoke("alice", "mnist") == ALICE
     assert here.find(token) is None
-    assert elsewhere.recall(token) == ALICE  # for a moment
+    assert elsewhere.find_cached(token) == ALICE  # for a moment
     clock.now += REMEMBERED_SECONDS + 0.01
-    assert elsewhere.recall(token) is None
+    assert elsewhere.find_cached(token) is None
     assert elsewhere.find(token) is None
     assert here.entries() == []
 

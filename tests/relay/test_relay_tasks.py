@@ -77,10 +77,10 @@ def test_a_task_created_again_elsewhere_is_another_one(database):
     old.board.accept("alice", release())
     here.delete("digits")
     here.create("digits", TASK)
-    assert elsewhere.recall("digits") is old  # for a moment; and what it does then does not reach the new one
+    assert elsewhere.find_cached("digits") is old  # for a moment; and what it does then does not reach the new one
     old.board.accept("bob", release())
     now += REMEMBERED_SECONDS + 0.01
-    assert elsewhere.recall("digits") is None
+    assert elsewhere.find_cached("digits") is None
     new = elsewhere.find("digits")
     assert new.entry.identity != old.entry.identity
     assert new.board.status().clients == 0

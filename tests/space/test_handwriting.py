@@ -9,7 +9,7 @@ import torch
 from scipy.linalg import eigh
 
 from repshare.errors import ConfigError
-from repshare.space import Patches, choose, describe, fingerprint, glyphs, read
+from repshare.space import Patches, choose, describe, fingerprint, handwriting, read
 from repshare.space.agreement import Agreement
 from repshare.space.handwriting import discriminate, draw_glyphs
 from repshare.space.patch_map import reduce
@@ -34,10 +34,10 @@ def test_glyphs_are_the_same_everywhere_up_to_rounding():
 @pytest.mark.parametrize("shape", [(1, 8, 8), (2, 17, 23), (1, 28, 28)], ids=str)
 def test_glyphs_of_any_size_are_bright_strokes_in_the_middle_of_dark_images(shape):
     images = drawn(shape)
-    assert images.shape == (glyphs.GLYPHS, glyphs.COPIES, *shape)
-    assert images.min() == pytest.approx(glyphs.GROUND, abs=1e-6)
-    assert glyphs.BLACK / 2 < images.max() <= glyphs.BLACK + 1e-6
-    ink = images.mean(axis=2) - glyphs.GROUND
+    assert images.shape == (handwriting.GLYPHS, handwriting.COPIES, *shape)
+    assert images.min() == pytest.approx(handwriting.GROUND, abs=1e-6)
+    assert handwriting.BLACK / 2 < images.max() <= handwriting.BLACK + 1e-6
+    ink = images.mean(axis=2) - handwriting.GROUND
     rows, columns = np.mgrid[0 : shape[1], 0 : shape[2]]
     for axis, edge in ((rows, shape[1]), (columns, shape[2])):
         centre = (ink * axis).sum(axis=(2, 3)) / ink.sum(axis=(2, 3))
@@ -47,7 +47,7 @@ def test_glyphs_of_any_size_are_bright_strokes_in_the_middle_of_dark_images(shap
 
 
 def test_copies_of_a_glyph_are_alike_but_not_the_same():
-    images = drawn((1, 28, 28)).reshape(glyphs.GLYPHS, glyphs.COPIES, -1).astype(float)
+    images = drawn((1, 28, 28)).reshape(handwriting.GLYPHS, handwriting.COPIES, -1).astype(float)
     within = np.square(images[:, 1:] - images[:, :-1]).mean()
     across = np.square(images[1:] - images[:-1]).mean()
     assert 0 < within < 0.7 * across

@@ -26,7 +26,7 @@ class Worlds(NamedTuple):
     within: Scores
 
 
-class Verdict(NamedTuple):
+class Judgement(NamedTuple):
     """The result of an attack."""
 
     auc: float
@@ -39,9 +39,11 @@ class Verdict(NamedTuple):
     """95 % interval of ε if the mechanism is Gaussian: sharper, since one point fixes its whole curve."""
 
 
-def judge(worlds: Worlds, delta: float) -> Verdict:
+def judge(worlds: Worlds, delta: float) -> Judgement:
     """The attack's figures, and the bounds on ε that these scores prove."""
-    return Verdict(area(worlds), true_positives(worlds), least_epsilon(worlds, delta), gaussian_epsilon(worlds, delta))
+    return Judgement(
+        area(worlds), true_positives(worlds), least_epsilon(worlds, delta), gaussian_epsilon(worlds, delta)
+    )
 
 
 def area(worlds: Worlds) -> float:

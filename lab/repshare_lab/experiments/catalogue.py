@@ -16,5 +16,5 @@ from repshare_lab.experiments.traffic import TRAFFIC
 from repshare_lab.experiments.tsne import TSNE_FIGURE
 
 PAPER = (TABLE, START, ABLATION, CURVES, TSNE_FIGURE, TRAFFIC, BOUND)
-BEYOND = (TOPOLOGIES, PRIVACY, PARTNERS, FAULTS, *STUDIES, RATES, FIELD, LEAKAGE)
+BEYOND = (TOPOLOGIES, PRIVACY, PARTNERS, *STUDIES, RATES, FIELD, LEAKAGE, FAULTS)
 EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in PAPER + BEYOND}

@@ -7,14 +7,15 @@ committed records. Every method that trains networks had the same four candidate
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from matplotlib.axes import Axes
 
 from repshare.cli.terminal import traffic
 from repshare.records import Line
-from repshare_lab.config import Setting
-from repshare_lab.experiments.experiment import Experiment, nothing_to_compute
+from repshare_lab.config import ResolvedSetting, Setting
+from repshare_lab.experiments.experiment import Experiment, Row, make_cell, nothing_to_compute, tell_exposure
 from repshare_lab.results.plots import STYLES, panels, save, tidy
 from repshare_lab.results.records import entry, find, group
 from repshare_lab.results.terminal import markdown
@@ -22,6 +23,7 @@ from repshare_lab.results.terminal import markdown
 LAST = "d934b08"  # the last commit that computes both
 UNIFORM, SKEWED = "uniform", "Dirichlet 0.1"
 DIVISIONS = (UNIFORM, SKEWED, "Dirichlet 0.5", "5 of 10 classes", "three networks")
+CLIENTS, SAMPLES = 10, 1200
 LENGTH = 10.0  # λ_length, where features are kept short
 HELD_OUT = 2000  # training samples that stood in for tests while rates were chosen
 AS_GOOD = 0.25  # percentage points, which one seed cannot tell apart
@@ -38,7 +40,7 @@ SHARE_WEIGHTS = (
 GAP = 0.03  # of the height of the axes, between two names
 
 
-def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
+def show(lines: Sequence[Line], folder: Path, setting: ResolvedSetting) -> list[Path]:
     """Draw accuracy against bytes, and write a table for each division."""
     figure, systems = panels(6.6 * len(PANELS), 7.2, 1, len(PANELS))
     for axes, (division, field) in zip(systems, PANELS, strict=True):
@@ -47,7 +49,8 @@ def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
     systems[0].set_ylabel(
         f"{setting.dataset}: test accuracy [%], mean over clients and seeds\ndots: features kept short"
     )
-    return save(figure, folder, write_tables(lines, setting.dataset))
+    shared = make_cell({"seed": 0}, Row("CS", "CS"), replace(setting, clients=CLIENTS, samples=SAMPLES))
+    return save(figure, folder, write_tables(lines, setting.dataset) + tell_exposure([shared]))
 
 
 def write_tables(lines: Sequence[Line], dataset: str) -> str:

@@ -153,9 +153,7 @@ def nan():
 def headless(channels, classes):
     return nn.Sequential(nn.Conv2d(channels, classes, 8), nn.Flatten())
 
-NOTHING = Method("NOTHING", "shares nothing")
 RS2 = RS._replace(name="RS2", options=Options())
-TAKEN = Method("RS", "a name that is taken")
 
 def exits(channels, classes):
     raise SystemExit(0)
@@ -186,13 +184,8 @@ def test_own_data_and_own_model_work_from_the_command_line(tmp_path):
             "unknown method 'own.py': choose CL, IL, FL, FD, RS, CA, CS, another of `repshare methods`, or your own as",
         ),
         (["--methods", "IL", "none.py:MINE"], "none.py:MINE: there is no file none.py"),
-        (["--methods", "own.py:MINE"], "there is no 'MINE'; the methods in this file are NOTHING, RS2, TAKEN"),
-        (["--methods", "own.py:narrow"], "narrow is a function; the methods in this file are NOTHING"),
-        (["--methods", "own.py:TAKEN"], "own.py:TAKEN is called RS, as a method here is: give it another name"),
+        (["--methods", "own.py:MINE"], "there is no 'MINE'; the methods in this file are RS2"),
         (["--methods", "own.py:RS2", "--method-options", "RS2.widht=3"], "use width=…; did you mean width?"),
-        (["--methods", "own.py:RS2", "--method-options", "RS2.width=x"], "width cannot be 'x': its default is 1.0"),
-        (["--methods", "own.py:RS2", "--method-options", "width=2"], "'width=2' is no METHOD.option=value"),
-        (["--methods", "IL", "own.py:NOTHING", "--method-options", "NOTHING.width=2"], "NOTHING has no options"),
         (["--model", "own.py:exits"], "could not be built"),
         (["--model", "own.py:narrow", "--dimension", "9"], "leave --dimension 9 out"),
         (["--model", "lenet5", "own.py:narrow", "--methods", "RS"], "84 (lenet5), 30 (own.py:narrow)"),
@@ -349,6 +342,8 @@ def test_defaults_are_shown_as_they_are_typed(capsys):
     [
         ("run RS", "run is gone: repshare compare --methods RS runs one method"),
         ("compare --inline", "--inline is no option here: --workers 0 does it"),
+        ("compare --topology ring", "--topology is no option here: d934b08 is the last commit that simulates"),
+        ("privacy plan --epsilon 1", "plan is gone: repshare compare --epsilon E shows what a budget costs"),
         ("relay serve --redis redis://h", "--redis is no option here: give its address to --db"),
         (
             "compare --clip 3",

@@ -119,7 +119,7 @@ class RelayApp:
             methods = {method for each in routes if isinstance(each, Route) for method in each.methods or ()}
             error = Problem("method", error.detail, {"Allow": ", ".join(sorted(methods))})
         problem = from_error(error)
-        self._service.refused(request, problem)
+        self._service.note_refusal(request, problem)
         if problem.status == 500:  # unexpected: the log needs to know where
             logging.getLogger(__name__).error("an endpoint failed", exc_info=error)
         return respond(problem)

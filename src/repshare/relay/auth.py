@@ -156,19 +156,19 @@ class Access:
 
     def find_in(self, state: Transaction, token: str) -> Grant | None:
         """The grant of a token, read within a transaction of the store."""
-        token_id, secret = split(token)
+        token_id, secret = split_token(token)
         entry = self._remember(token_id, *state.get([f"token/{token_id}"]))
-        return entry.grant if entry and self._fits(entry, secret) else None
+        return entry.grant if entry and self._is_valid(entry, secret) else None
 
-    def recall(self, token: str) -> Grant | None:
+    def find_cached(self, token: str) -> Grant | None:
         """The grant of a token found at most a second ago; None if the database must be asked."""
-        token_id, secret = split(token)
+        token_id, secret = split_token(token)
         until, entry = self._remembered.get(token_id, (0.0, None))
-        if entry is None or self._clock() > until or not self._fits(entry, secret):
+        if entry is None or self._clock() > until or not self._is_valid(entry, secret):
             return None
         return entry.grant
 
-    def _fits(self, entry: TokenEntry, secret: str) -> bool:
+    def _is_valid(self, entry: TokenEntry, secret: str) -> bool:
         """Whether this is the token's secret, and the token has not expired.
 
         By a clock from before it was made, a token that expires is not valid: whether it has expired is not known.
@@ -222,7 +222,7 @@ def _end(state: Transaction, ended: Sequence[TokenEntry], roles: Sequence[Role])
     state.delete([f"token/{entry.id}" for entry in ended])
 
 
-def split(token: str) -> tuple[str, str]:
+def split_token(token: str) -> tuple[str, str]:
     """Return a token's id and its secret; both empty if this is no token."""
     mark, _, rest = token.partition("_")
     token_id, _, secret = rest.partition("_")

@@ -169,7 +169,7 @@ class Service:
             scheme, _, token = request.headers.get("authorization", "").partition(" ")
             if scheme.lower() != "bearer":
                 raise _unauthorised("no token was sent: Authorization: Bearer <token>")
-            grant = self.access.recall(token)
+            grant = self.access.find_cached(token)
             if grant is None:
                 grant = await self.read(self.access.store, lambda state: self.access.find_in(state, token))
         if grant is None:
@@ -189,7 +189,7 @@ class Service:
 
     async def open(self, name: str) -> OpenTask:
         """Return the task of this name and its board."""
-        opened = self.tasks.recall(name)
+        opened = self.tasks.find_cached(name)
         if opened is None and is_name(name):
             opened = await self.run(self.tasks.find, name)
         if opened is None:
@@ -214,7 +214,7 @@ class Service:
                 raise Problem("unknown", f"the task {opened.entry.name} was deleted in the meantime")
             yield body
 
-    def refused(self, request: Request, problem: Problem) -> None:
+    def note_refusal(self, request: Request, problem: Problem) -> None:
         """Count a refusal, log it, and keep it for the task's status."""
         self.metrics.refusals.labels(problem.kind).inc()
         grant: Grant | None = request.scope.get("grant")
@@ -225,7 +225,7 @@ class Service:
         told = {"kind": problem.kind, "status": problem.status, "reason": problem.logged[:500], **about}
         self.lines.write(grant or "", f"{grant.role} {grant.name}" if grant else STRANGERS, "refused", level, **told)
         # Of this task's members only: a stranger must not be able to push their refusals out.
-        if grant and grant.task in (None, task) and isinstance(task, str) and self.tasks.recall(task):
+        if grant and grant.task in (None, task) and isinstance(task, str) and self.tasks.find_cached(task):
             kept = self.refusals.setdefault(task, deque(maxlen=REFUSALS_KEPT))
             who, reason = str(client or "")[:80], problem.detail[:500]
             kept.append({"time": time.time(), "client": who, "kind": problem.kind, "reason": reason})
@@ -234,7 +234,7 @@ class Service:
         """Return the last refusals in a task, the oldest first."""
         return list(self.refusals.get(task, ()))
 
-    def accepted(self, request: Request, action: Action, **about: Any) -> None:
+    def note_action(self, request: Request, action: Action, **about: Any) -> None:
         """Write down in the audit log what a request did, and by whom."""
         grant: Grant = request.scope["grant"]
         name = request.path_params.get("client", "") if self.options.insecure else grant.name

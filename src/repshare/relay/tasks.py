@@ -74,7 +74,7 @@ class Tasks:
 
         return self._registry.transact(work)
 
-    def recall(self, name: str) -> OpenTask | None:
+    def find_cached(self, name: str) -> OpenTask | None:
         """The task of this name if it was found at most a second ago; None if the database must be asked."""
         opened = self._open.get(name)
         return opened if opened and self._clock() <= opened.until else None

@@ -138,6 +138,7 @@ def test_the_page_has_what_clients_shared_and_told(open_relay):
         "privacy": privacy,
         "test_accuracy": 0.75,
         "outlier": False,
+        "refused": None,
     }
 
 

@@ -150,7 +150,7 @@ def policy_warnings(policy: Policy) -> list[str]:
     if policy.epsilon is not None:
         promise = f"(ε = {policy.epsilon:g}, δ = {policy.delta:g})-differentially private"
         found.append(
-            f"releases are {promise}, given the space or the model: release-only mode; training itself is not private"
+            f"releases are {promise}; those of a network's features given the network, whose training is not private"
         )
     if policy.epsilon is not None and policy.seeded_noise:
         found.append("warning: the noise is drawn from the seed: it gives no privacy")

@@ -34,13 +34,13 @@ async def publish(service: Service, request: Request) -> Response:
         version, verdict = await service.write(board.store, partial(board.accept_in, client=client, body=body), size)
     for each, reason in verdict.left_out.items():
         await service.run(activity.forget, opened.activity, [each])
-        service.accepted(request, "leave-out", task=name, client=each, reason=reason)
+        service.note_action(request, "leave-out", task=name, client=each, reason=reason)
     if verdict.refused is not None:
         service.versions.notify(name)
         raise LeftOut(verdict.refused)
     if service.audited:
         digest = hashlib.sha256(body).hexdigest()
-        service.accepted(request, "publish", task=name, client=client, sha256=digest, bytes=len(body))
+        service.note_action(request, "publish", task=name, client=client, sha256=digest, bytes=len(body))
     service.metrics.bytes_in.inc(len(body))
     service.activity.note(name, client, up=len(body))
     service.versions.notify(name)
@@ -58,7 +58,7 @@ async def withdraw(service: Service, request: Request) -> Response:
         service.check_client(grant, client)
     version = await service.run_alone(opened.board.withdraw, client)
     await service.run(activity.forget, opened.activity, [client])
-    service.accepted(request, "withdraw", task=name, client=client)
+    service.note_action(request, "withdraw", task=name, client=client)
     service.versions.notify(name)
     return _version(version)
 

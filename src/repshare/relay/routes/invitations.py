@@ -30,7 +30,7 @@ async def invite(service: Service, request: Request) -> Response:
         except Refused as error:
             raise Problem("has-token", str(error)) from error
     about = {"task": grant.task, "client": grant.name, "role": grant.role}
-    service.accepted(request, "invite", **about, days=wanted.days, renewed=wanted.renew)
+    service.note_action(request, "invite", **about, days=wanted.days, renewed=wanted.renew)
     return JSONResponse({**grant._asdict(), "token": token}, 201, SECRET)
 
 
@@ -49,7 +49,7 @@ async def revoke(service: Service, request: Request) -> Response:
         raise Problem("forbidden", str(error)) from error
     except ConfigError as error:
         raise Problem("unknown", str(error)) from error
-    service.accepted(request, "revoke", task=grant.task, client=grant.name, role=grant.role)
+    service.note_action(request, "revoke", task=grant.task, client=grant.name, role=grant.role)
     return JSONResponse(grant._asdict())
 
 

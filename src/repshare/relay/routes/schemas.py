@@ -18,13 +18,13 @@ Model = TypeVar("Model", bound=BaseModel)
 LARGEST = 1e9  # of a number that a client tells
 
 
-class Body(BaseModel):
+class JsonBody(BaseModel):
     """A body of JSON. Values must have the right type: no number is read from text."""
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
 
 
-class Privacy(Body):
+class ReportedPrivacy(JsonBody):
     """The privacy budget that a client reports as spent."""
 
     epsilon: float = Field(ge=0, le=LARGEST)
@@ -35,7 +35,7 @@ class Privacy(Body):
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
-class RoundReport(Body):
+class RoundReport(JsonBody):
     """A client's report of a round, as far as it chooses. What is not named here is not stored."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"round": 7, "test_accuracy": 0.91}]})
@@ -47,7 +47,7 @@ class RoundReport(Body):
     held_out_alone: Share | None = Field(None, description="there, of a classifier of the client's own samples")
     in_use: Literal["together", "alone"] | None = Field(None, description="whose classifier the client uses")
     gap: float | None = Field(None, ge=0, le=LARGEST, description="duality gap of the client's samples, a sample")
-    privacy: Privacy | None = None
+    privacy: ReportedPrivacy | None = None
     model: str | None = Field(None, max_length=100, description="what it is, in some words")
 
 
@@ -55,7 +55,7 @@ InvitedRole = Literal["client", "viewer"]
 INVITED: tuple[Role, ...] = get_args(InvitedRole)
 
 
-class Invitation(Body):
+class Invitation(JsonBody):
     """A client or viewer to make a token for."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"name": "alice"}]})

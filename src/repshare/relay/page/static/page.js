@@ -73,12 +73,13 @@ async function watch(name) {
     let answer = null;
     try {
       if (view) await ask(`${path}/news?wait=${WAIT_SECONDS}&since=${view.version}`, signal);
-      if (!view || !document.hidden) answer = await ask(`${path}/page`, signal);
+      answer = await ask(`${path}/page`, signal);
     } catch (error) {
       if (!signal.aborted) trouble(error);
     }
-    if (answer) take(answer);
-    await pause(awaySince === null ? LEAST_MILLISECONDS : POLL_MILLISECONDS);
+    if (answer && !signal.aborted) take(answer);
+    do await pause(awaySince === null ? LEAST_MILLISECONDS : POLL_MILLISECONDS);
+    while (document.hidden && !signal.aborted);
   }
 }
 
