@@ -88,7 +88,7 @@ def test_a_relay_gives_the_classifier_of_a_simulator_to_the_bit(tmp_path, expect
     with ExitStack() as stack:
         relay = stack.enter_context(start_relay(tmp_path))
         exchanges = {name: stack.enter_context(RelayExchange(relay.url, token=token)) for name, token in tokens.items()}
-        assert exchanges["bob"].describe().agreed == replace(COMMON.task(10), minimum_count=2)
+        assert exchanges["bob"].describe().agreed == replace(COMMON.task(10), minimum_count=2, compared=True)
         assert_equal(in_turn(exchanges), expected)
         assert exchanges["bob"].others() == 2
 
