@@ -99,6 +99,7 @@ def test_members_watch_meet_one_that_comes_back_and_go_on_without_one_that_is_ki
     for name in MEMBERS:
         meet(group, name, "--step-patience", 2)
     eventually(lambda: all("settled" in group.told(name) for name in MEMBERS), "all have met 20 times or a few more")
+    eventually(lambda: len({len(group.rounds(name)) for name in MEMBERS}) == 1, "all have noted their last meeting")
     reached = len(group.rounds("p8"))
     time.sleep(1)
     assert {len(group.rounds(name)) for name in MEMBERS} == {reached}, "nobody begins another meeting"

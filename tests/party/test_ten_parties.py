@@ -73,7 +73,7 @@ def score(classifier):
 
 
 def test_two_are_killed_one_is_cut_off_one_lies_and_the_others_end_as_simulated(tmp_path):
-    stack, there = collaborate(tmp_path, "--shrinkage", SHRINKAGE)
+    stack, there = collaborate(tmp_path, "--shrinkage", SHRINKAGE, "--no-compared")
     with stack:
         line = Line(there.relay.port)
         stack.callback(line.cut)
