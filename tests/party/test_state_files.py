@@ -140,8 +140,10 @@ def test_records_that_are_none_are_said_in_one_line(tmp_path, lines):
 
 
 def test_the_folder_of_a_version_with_a_network_in_a_space_is_refused_with_the_commit_that_reads_it(tmp_path):
+    data = 16 * torch.rand(40, 1, 8, 8), torch.arange(40) % 10
+
     def state():
-        client = Client(data=(torch.rand(40, 1, 8, 8), torch.arange(40) % 10), space=COMMON, name="alice")
+        client = Client(data=data, space=COMMON, name="alice")
         return State(tmp_path / "model", client, Membership("model", "alice", COMMON.task(10)))
 
     state()

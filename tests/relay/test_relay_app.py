@@ -20,7 +20,7 @@ from support.relays import create_task, invite, release, repshare, start_open_re
 VALUES = {
     "classes": 10, "dimension": 8, "norm_bound": 4 * 8**0.5, "minimum_count": 2, "weighted": True,
     "aggregation": "mean", "max_age": None, "space": None, "format": "features",
-    "description": None, "group_members": 0, "class_members": 3,
+    "description": None, "group_members": 0, "class_members": 3, "compared": False, "most_share": 0.5,
 }  # fmt: skip
 
 

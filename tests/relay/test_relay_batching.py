@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from repshare.board import Board
+from repshare.board.votes import ACCEPTED
 from repshare.errors import Damaged, Malformed, Outdated, Refused, RepshareError, StoreError
 from repshare.relay.batching import BATCH_BYTES, Batcher
 from repshare.sharing import wire
@@ -102,8 +103,8 @@ def test_releases_that_are_accepted_together_give_what_they_give_one_by_one():
             with pytest.raises(type(outcome)):
                 other.accept(*each)
         else:
-            assert other.accept(*each) == outcome
-    assert [type(outcome) for outcome in outcomes] == [int, Refused, Malformed, int, int, Outdated, int]
+            assert (other.accept(*each), ACCEPTED) == outcome
+    assert [type(outcome) for outcome in outcomes] == [tuple, Refused, Malformed, tuple, tuple, Outdated, tuple]
     assert one.store.items() == other.store.items()
     assert one.store.begun == 1
 
@@ -117,6 +118,6 @@ def test_a_full_task_counts_nothing_of_those_it_refuses():
         return full.store.transact, lambda state: full.accept_in(state, f"client {number}", sent)
 
     outcomes = together(*[work(number, count) for number, count in enumerate((600, 600, 5))])
-    assert (outcomes[0], outcomes[2]) == (1, 2)
+    assert (outcomes[0], outcomes[2]) == ((1, ACCEPTED), (2, ACCEPTED))
     assert "full" in str(outcomes[1])
     assert not full.find_faults()

@@ -333,7 +333,7 @@ def test_defaults_are_shown_as_they_are_typed(capsys):
     words = " ".join(call(capsys, "compare", "--help")[1].split())
     assert "file.py:NAME. Default: CL IL FL FD RS CA CS. --method-options" in words
     assert "--clients N Number of clients that the data is divided among. Default: 5." in words
-    assert "contrastive discriminator's loss. 0 switches it off. Default: 1." in words
+    assert "for the paper's sum, give λ_disc · C. Default: 1." in words
     assert "--rounds N Number of communication rounds. Default: the paper's, or what suits the dataset." in words
 
 

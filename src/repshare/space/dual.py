@@ -97,9 +97,11 @@ class Dual:
         if self.total is not None and self._is_new:
             total, self.total = self.total, None
             try:
-                return self.improve()
+                gap = self.improve()
             finally:
                 self.total = total
+            if self.improved.alpha.any():  # else there is one class, which alone has nothing to tell apart
+                return gap
         view = self._read(self.published)
         alpha, before, _, momentum, last = self.published
         if view.scale != view.used:

@@ -64,7 +64,7 @@ class Fourier(Space):
 
     def __call__(self, inputs: Any) -> Floats:
         """Map rows (n, k), or anything of k numbers a sample, to (n, d), each √d long."""
-        shape = type(inputs).__name__ if isinstance(inputs, Mapping) else tuple(inputs.shape[1:])
+        shape = type(inputs).__name__ if isinstance(inputs, Mapping | list) else tuple(inputs.shape[1:])
         if isinstance(shape, str) or math.prod(shape) != len(self.low):
             raise DataError(f"the space fourier takes vectors of {len(self.low)} numbers, not inputs of shape {shape}")
         rows = as_array(inputs).reshape(len(inputs), len(self.low)).astype(np.float64)

