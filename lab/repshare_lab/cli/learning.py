@@ -104,7 +104,9 @@ def compare(
         titles = {method.name: method.title for method in chosen}
         tables = comparison_tables(lines, described["setting"], title, titles)
         console.print(*tables, sep="\n", highlight=False)
-        if told := comparison.tell_exposure(result.runs, take(splits.train.inputs, slice(1)), splits.classes):
+        if told := comparison.tell_exposure(
+            result.runs, take(splits.normalised().train.inputs, slice(1)), splits.classes
+        ):
             terminal.say(console, told)
     from repshare_lab.results import plots
 
