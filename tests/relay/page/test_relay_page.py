@@ -264,15 +264,22 @@ def test_a_client_may_not_be_called_what_cannot_be_shown_or_be_a_path(name):
         check_client_name(name)
 
 
+def is_shown(seen, wanted):
+    shown = seen()
+    return (shown["round"], "model" in shown) == wanted
+
+
 def test_a_client_tells_nothing_of_its_training_unless_it_says_so(tmp_path):
     party = Path(__file__).parents[3] / "examples" / "party.py"
     with start_open_relay(tmp_path, "--dimension", 84) as relay:
         for rounds, *options in ((2,), (3, "--report")):
             access = ("--name", "alice", "--task", "digits", "--rounds", rounds, "--threads", 1, *options)
             repshare("join", relay.url, "--party", f"{party}:alice", *access, cwd=tmp_path)
-            alice = member(relay, "alice")
-            assert ("test_accuracy" in alice) == ("model" in alice) == bool(options)
-        assert alice["model"] == "LeNet5, 30,986 parameters"
+            seen = partial(member, relay, "alice")
+            wanted = (rounds, bool(options))
+            eventually(partial(is_shown, seen, wanted), "the page shows the last round, and what is reported of it")
+            assert ("test_accuracy" in seen()) == bool(options)
+        assert seen()["model"] == "LeNet5, 30,986 parameters"
 
 
 def test_a_report_that_the_relay_refuses_is_an_error_that_says_why(tmp_path):
