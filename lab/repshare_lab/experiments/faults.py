@@ -268,9 +268,10 @@ def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
             values = [find(here, "accuracy", kind=kind, faulty=1, defence=defence) for kind in KINDS]
             heights = [min(each) if each else 0.0 for each in values]
             axes.barh(np.arange(len(KINDS)) + 0.4 * at, heights, 0.4, label=defence)
-        tidy(axes, dealt, "", "")
-        axes.set_yticks(range(len(KINDS)), KINDS)
-    systems[0].set_xlabel("accuracy of an honest client [%], the least of paces and seeds")
+        tidy(axes, f"{setting.dataset}, {dealt}: one faulty client of ten", "", "")
+        axes.set_axisbelow(True)
+        axes.set_yticks(np.arange(len(KINDS)) + 0.2, KINDS)
+        axes.set_xlabel("accuracy of an honest client [%], the least of paces and seeds")
     figure.legend(*systems[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
     return save(figure, folder, write_table(lines, setting.dataset))
 

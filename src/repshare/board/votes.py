@@ -157,7 +157,7 @@ class Votes:
         return Ruling(refused, {name: why for name, why in faults.items() if name not in self.named})
 
     def _find_excess(self, samples: int, others: int, others_samples: int) -> str | None:
-        """Return what is said to a client with too large a share of all samples."""
+        """The reason for refusing a client with too large a share of all samples, if it has one."""
         share = samples / max(samples + others_samples, 1)
         if others < FEWEST_OTHERS or share <= self.task.most_share:
             return None
@@ -195,7 +195,7 @@ class Votes:
 
 
 def vote(parts: Sequence[FirstPart]) -> list[dict[int, int] | None]:
-    """Return for each client what the others find its rows to be: class -> another one. None: nothing is wrong.
+    """The votes on each client: for each of its classes the one that others find there. None: nothing is wrong.
 
     Another client votes against it where its rows are clearly more alike by other names of the classes, or hardly
     alike at all, while those of most clients are. A client may be wrong in all classes, and like none.
@@ -227,7 +227,7 @@ def _is_unlike(alike: NDArray[np.float64], client: int, voter: int) -> bool:
 
 
 def _rename(alike: NDArray[np.float64], classes: NDArray[np.int64], columns: int) -> dict[int, int]:
-    """Return the names of classes by which rows are clearly more alike (n, n) than by their own; mostly none."""
+    """The exchange of classes by which rows are clearly more alike (n, n) than by their own names; mostly none."""
     from scipy.optimize import linear_sum_assignment  # a relay needs it here alone
 
     _, best = linear_sum_assignment(-alike)
@@ -245,7 +245,7 @@ def _shorten(rows: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _agree(against: Sequence[Mapping[int, int]]) -> dict[int, int]:
-    """Return what most of those who vote against a client say of each class; at least what is said most often."""
+    """The exchanged classes that most votes against a client name; at least those named most often."""
     said = Counter(pair for each in against for pair in each.items())
     least = min(len(against) / 2, max(said.values(), default=0))
     return dict(pair for pair, times in said.most_common()[::-1] if times >= least)
@@ -280,6 +280,6 @@ def _find_length(own: FirstPart, others: Sequence[float]) -> str | None:
 
 
 def _class_names(task: Task) -> Any:
-    """Return how a class is called."""
+    """A function from a class to its name."""
     told = json.loads(task.description or "{}").get("class_names") or ()
     return lambda label: f"{told[label]}" if label < len(told) else f"class {label}"

@@ -177,7 +177,7 @@ def as_number(value: Any) -> float | None:
 
 
 def name_inputs(columns: Iterable[Column]) -> list[str]:
-    """Return what each number of an input is: a column, or one of its categories (0 or 1)."""
+    """The meaning of each number of an input: a column, or one of its categories (0 or 1)."""
     return [each for column in columns for each in _name(column)]
 
 
