@@ -366,7 +366,7 @@ def test_a_relay_says_what_its_task_has_agreed_on_as_far_as_its_version_does():
 
 @pytest.mark.parametrize(
     ("me", "said"),
-    [({"role": "admin", "client": None, "task": None}, "names no task.*'admin'"),
+    [({"role": "viewer", "client": None, "task": None}, "names no task.*'viewer'"),
      ({"role": "client", "client": "bob", "task": "digits"}, "for the client 'bob', not for 'alice'")],
 )  # fmt: skip
 def test_a_token_of_somebody_else_is_noticed(me, said):

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import socket
 import stat
 import subprocess
 import threading
@@ -46,7 +47,7 @@ def audited(tmp_path):
     """A relay with an audit log, whose task and tokens are not in it, and a function that says what is new there."""
     create_task(tmp_path)
     tokens = {name: invite(tmp_path, name, "--task", "digits") for name in ("alice", "bob")}
-    tokens["root"] = invite(tmp_path, "root", "--role", "admin")
+    tokens["viewer"] = invite(tmp_path, "eve", "--role", "viewer")
     with start_relay(tmp_path, *LOG) as relay:
         relay.tokens, seen = tokens, 0
 
@@ -61,7 +62,7 @@ def audited(tmp_path):
 
 def test_each_accepted_request_leaves_one_line_that_says_who_did_what(audited):
     relay, new = audited
-    alice, root = {"role": "client", "name": "alice"}, {"role": "admin", "name": "root"}
+    alice = {"role": "client", "name": "alice"}
     body = release()
     release_path = "/v1/tasks/digits/clients/alice/release"
     assert relay.publish("alice", body, relay.tokens["alice"]).status_code == 200
@@ -70,20 +71,18 @@ def test_each_accepted_request_leaves_one_line_that_says_who_did_what(audited):
     assert new() == [{"action": "publish", "by": alice, **what, "sha256": digest, "bytes": len(body)}]
     assert relay.ask("DELETE", release_path, relay.tokens["alice"]).status_code == 200
     assert new() == [{"action": "withdraw", "by": alice, **what}]
-    assert relay.ask("DELETE", release_path, relay.tokens["root"]).status_code == 200
-    assert new() == [{"action": "withdraw", "by": root, **what}]
 
 
 def test_what_is_refused_or_only_reads_leaves_none(audited):
     relay, new = audited
-    alice, root = relay.tokens["alice"], relay.tokens["root"]
+    alice, viewer = relay.tokens["alice"], relay.tokens["viewer"]
     assert relay.publish("alice", release(5), alice).status_code == 200
     assert len(new()) == 1
     refused = [
         relay.publish("alice", release(4), alice),
         relay.publish("alice", b"nonsense", alice),
         relay.publish("bob", release(6), alice),
-        relay.publish("alice", release(6), root),
+        relay.publish("alice", release(6), viewer),
         relay.publish("alice", release(6), "rs_0_x"),
         relay.publish("alice", release(6, dimension=9), alice),
         relay.ask("DELETE", "/v1/tasks/digits/clients/bob/release", alice),
@@ -326,3 +325,17 @@ def test_an_open_relay_says_in_whose_name_it_was_asked(tmp_path):
     created, published = map(told, lines(tmp_path))
     assert created["action"] == "create"
     assert published["by"] == {"role": "anyone", "name": "alice"}
+
+
+def test_metrics_need_a_viewers_token_unless_they_are_public(audited, tmp_path):
+    relay, _ = audited
+    answers = {who: relay.ask("GET", "/metrics", relay.tokens.get(who)).status_code for who in ("viewer", "alice", "")}
+    assert answers == {"viewer": 200, "alice": 403, "": 401}
+    with start_relay(tmp_path, "--public-metrics") as other:
+        assert "repshare_request_seconds" in other.ask("GET", "/metrics").text
+        with socket.create_connection(("127.0.0.1", other.port)) as https:
+            https.sendall(bytes.fromhex("16030100a5010000a10303") + bytes(160))  # TLS's first message
+            https.recv(1000)
+        line = other.logged(event="invalid request")
+        assert line["address"] == "127.0.0.1"
+        assert "TLS on a port without TLS" in line["reason"]

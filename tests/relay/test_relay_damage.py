@@ -26,10 +26,10 @@ def stores(tmp_path):
 
 @pytest.fixture
 def served(tmp_path):
-    """A relay with three clients that have published, and their tokens; root may do everything."""
+    """A relay with three clients that have published, and their tokens."""
     create_task(tmp_path, "digits", "--classes", 10, "--dimension", 8, "--max-age", 3600)
     tokens = {name: invite(tmp_path, name, "--task", "digits") for name in NAMES}
-    tokens["root"] = invite(tmp_path, "root", "--role", "admin")
+    tokens["viewer"] = invite(tmp_path, "viewer", "--role", "viewer")
     with start_relay(tmp_path) as relay:
         for name in NAMES:
             assert relay.publish(name, release(), tokens[name]).status_code == 200
@@ -51,16 +51,16 @@ def test_a_damaged_release_refuses_its_owner_and_nobody_else(served, stores):
     relay, tokens = served
     garble(stores("task"), "release/bob")
     assert damaged(relay.publish("bob", release(2), tokens["bob"]), relay, "release/bob")
-    assert damaged(withdraw(relay, "bob", tokens["root"]), relay, "release/bob")
+    assert damaged(withdraw(relay, "bob", tokens["bob"]), relay, "release/bob")
     for name in ("alice", "carol"):
         assert relay.publish(name, release(2), tokens[name]).status_code == 200
         assert relay.teacher(tokens[name], observations=0).status_code == 200
     for shown in ("page", "status"):
-        answer = relay.ask("GET", f"/v1/tasks/digits/{shown}", tokens["root"])
+        answer = relay.ask("GET", f"/v1/tasks/digits/{shown}", tokens["viewer"])
         assert answer.status_code == 200, shown
-    refusals = relay.ask("GET", "/v1/tasks/digits/status", tokens["root"]).json()["refusals"]
-    assert {(each["client"], each["kind"]) for each in refusals} == {("bob", "damaged"), ("root", "damaged")}
-    counted = relay.ask("GET", "/metrics", tokens["root"]).text
+    refusals = relay.ask("GET", "/v1/tasks/digits/status", tokens["viewer"]).json()["refusals"]
+    assert {(each["client"], each["kind"]) for each in refusals} == {("bob", "damaged")}
+    counted = relay.ask("GET", "/metrics", tokens["viewer"]).text
     assert 'repshare_refusals_total{kind="damaged"} 2.0' in counted
     assert not [line for line in relay.log() if "traceback" in line]
 
@@ -71,10 +71,10 @@ def test_a_damaged_report_refuses_the_page_until_the_next_one(served, stores):
     path = "/v1/tasks/digits/clients/bob/report"
     assert relay.ask("PUT", path, tokens["bob"], json=report).status_code == 200
     garble(stores("activity"), "report/bob")
-    assert damaged(relay.ask("GET", "/v1/tasks/digits/page", tokens["root"]), relay, "report/bob")
+    assert damaged(relay.ask("GET", "/v1/tasks/digits/page", tokens["viewer"]), relay, "report/bob")
     assert relay.publish("bob", release(2), tokens["bob"]).status_code == 200
     assert relay.ask("PUT", path, tokens["bob"], json=report).status_code == 200
-    assert relay.ask("GET", "/v1/tasks/digits/page", tokens["root"]).status_code == 200
+    assert relay.ask("GET", "/v1/tasks/digits/page", tokens["viewer"]).status_code == 200
 
 
 def test_a_damaged_meeting_refuses_its_group_and_no_other(served, stores):
@@ -119,5 +119,5 @@ def test_everything_that_is_damaged_is_named_and_a_backup_is_the_cure(served, st
     repshare("relay", "restore", "good.db", "--db", "cured.db", cwd=tmp_path)
     assert repshare("relay", "check", "--db", "cured.db", cwd=tmp_path) == ""
     with start_relay(tmp_path, "--db", "cured.db") as again:
-        there = again.ask("GET", "/v1/tasks/digits/status", tokens["root"]).json()
+        there = again.ask("GET", "/v1/tasks/digits/status", tokens["viewer"]).json()
         assert {member["name"] for member in there["shown"]} == set(NAMES)

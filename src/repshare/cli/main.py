@@ -64,7 +64,7 @@ TASKS: Commands = {
 }
 RELAY: Commands = {
     "serve": Command("Start a relay.", "repshare.cli.relay.serve:serve"),
-    "invite": Command("Make a token for a client, a viewer or an admin.", "repshare.cli.relay.people:invite"),
+    "invite": Command("Make a token for a client or a viewer.", "repshare.cli.relay.people:invite"),
     "revoke": Command("End a token.", "repshare.cli.relay.people:revoke"),
     "withdraw": Command("Take back a client's release.", "repshare.cli.relay.people:withdraw"),
     "backup": Command("Copy the database to a file, tokens included.", "repshare.cli.relay.backup:backup"),

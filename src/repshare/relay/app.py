@@ -16,11 +16,11 @@ from starlette.types import Message, Receive, Scope, Send
 from repshare.relay.background import work_in_background
 from repshare.relay.connections import GuardedConnection
 from repshare.relay.monitoring.audit_log import AuditLog
-from repshare.relay.openapi import BYTES, JSON, Endpoint, describe_api
+from repshare.relay.openapi import BYTES, Endpoint, describe_api
 from repshare.relay.options import RelayOptions
 from repshare.relay.page import site
 from repshare.relay.problems import Problem, from_error, respond
-from repshare.relay.routes import clients, health, invitations, page, schemas, secure, tasks
+from repshare.relay.routes import clients, health, page, schemas, secure, tasks
 from repshare.relay.service import Service
 from repshare.stores import Database
 
@@ -43,8 +43,6 @@ ENDPOINTS = (
     Endpoint("GET", "/v1/tasks", tasks.list_tasks),
     Endpoint("GET", TASK, tasks.describe),
     Endpoint("GET", f"{TASK}/status", tasks.status),
-    Endpoint("POST", f"{TASK}/clients", invitations.invite, {201: JSON}, body=schemas.Invitation),
-    Endpoint("DELETE", CLIENT, invitations.revoke),
     Endpoint("PUT", f"{CLIENT}/report", page.report, body=schemas.RoundReport),
     Endpoint("GET", f"{TASK}/page", page.page),
     Endpoint("GET", "/healthz", health.healthz, guarded=False),

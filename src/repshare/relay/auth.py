@@ -12,7 +12,7 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 from repshare.errors import ConfigError, Damaged, Refused
 from repshare.stores import Database, Transaction, decoded, find_faults
@@ -47,8 +47,7 @@ def check_client_name(text: str) -> None:
         raise ConfigError(f"{text[:80]!r} cannot name a client: {allowed}")
 
 
-Role = Literal["client", "admin", "viewer"]
-ROLES: tuple[Role, ...] = get_args(Role)
+Role = Literal["client", "viewer"]
 
 REMEMBERED_SECONDS = 1.0  # how long a revoked token may still work in a relay that has just seen it
 MOST_REMEMBERED = 100_000
@@ -58,7 +57,7 @@ SKEW_SECONDS = 300.0  # by which clocks of relays over one database may differ
 
 
 class Grant(NamedTuple):
-    """A token's permission: to publish as `name` in `task`, to look at it, or to look after it (None: all tasks)."""
+    """A token's permission: to publish as `name` in `task`, or to look at it (None: at all tasks)."""
 
     role: Role
     name: str
@@ -94,12 +93,10 @@ class Access:
         *,
         renew: bool = False,
         days: float | None = None,
-        instead_of: Sequence[Role] = ROLES,
     ) -> str:
-        """Return a new token, which is kept nowhere. A name has one token in a task: `renew` ends the one before.
+        """A new token, which is kept nowhere. A name has one token in a task: `renew` ends the one before.
 
-        It expires after this number of days; None: never. Raises Refused if the name has a token and should keep it:
-        without `renew`, or because its role is none of `instead_of`.
+        It expires after this number of days; None: never.
         """
         check_client_name(grant.name)
         if grant.task is not None:
@@ -118,22 +115,22 @@ class Access:
             if before and not renew:
                 where = f" in {grant.task}" if grant.task is not None else ""
                 raise Refused(f"{grant.name} has a token{where} already: revoke it, or --renew it")
-            _end(state, before, instead_of)
+            _end(state, before)
             state.set({f"token/{token_id}": _encode(entry)})
             return before
 
         self._forget(self.store.transact(work))
         return f"rs_{token_id}_{secret}"
 
-    def revoke(self, name: str, task: str | None, *, among: Sequence[Role] = ROLES) -> Grant:
-        """End the token that this name has in this task. Raises Refused if its role is none of these."""
+    def revoke(self, name: str, task: str | None) -> Grant:
+        """End the token that this name has in this task."""
 
         def work(state: Transaction) -> list[TokenEntry]:
             ended = _tokens_of(state, task, name)
             if not ended:
                 where = f" in {task}" if task is not None else " for all tasks"
                 raise ConfigError(f"{name[:80]} has no token{where}")
-            _end(state, ended, among)
+            _end(state, ended)
             return ended
 
         ended = self.store.transact(work)
@@ -145,7 +142,7 @@ class Access:
 
         def work(state: Transaction) -> list[TokenEntry]:
             ended = _tokens_of(state, task)
-            _end(state, ended, ROLES)
+            _end(state, ended)
             return ended
 
         self._forget(self.store.transact(work))
@@ -214,11 +211,8 @@ def _tokens_of(state: Transaction, task: str | None, name: str | None = None) ->
     return [entry for entry in found if entry.grant.task == task and name in (None, entry.grant.name)]
 
 
-def _end(state: Transaction, ended: Sequence[TokenEntry], roles: Sequence[Role]) -> None:
-    """Delete these tokens. Raises Refused if the role of one is none of these."""
-    for entry in ended:
-        if entry.grant.role not in roles:
-            raise Refused(f"a token of {entry.grant.role} is renewed and revoked on the relay's machine only")
+def _end(state: Transaction, ended: Sequence[TokenEntry]) -> None:
+    """Delete these tokens."""
     state.delete([f"token/{entry.id}" for entry in ended])
 
 
@@ -241,7 +235,8 @@ def _encode(entry: TokenEntry) -> bytes:
 def _decode(token_id: str, kept: bytes) -> TokenEntry:
     def read() -> TokenEntry:
         values = json.loads(kept)
-        grant = Grant(values["role"], values["name"], values["task"])
+        role: Role = "client" if values["role"] == "client" else "viewer"  # admins, up to commit 38a6b14d, only look
+        grant = Grant(role, values["name"], values["task"])
         return TokenEntry(token_id, grant, bytes.fromhex(values["sha256"]), values["created"], values.get("expires"))
 
     return decoded(f"token/{token_id}", read)

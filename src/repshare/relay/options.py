@@ -78,7 +78,7 @@ class RelayOptions:
     public_page: bool = False
     """Show the relay's page to everyone who can reach it, without a token."""
     public_metrics: bool = False
-    """Show /metrics to everyone who can reach the relay. Otherwise it needs a viewer's or an admin's token."""
+    """Show /metrics to everyone who can reach the relay. Otherwise it needs a viewer's token."""
     away_seconds: float = 120.0
     """Silence after which the page shows a client as away."""
 

@@ -21,7 +21,6 @@ KINDS = {
     "method": (405, "This cannot be done here"),
     "too-slow": (408, "The body came too slowly"),
     "outdated": (409, "A newer release exists already"),
-    "has-token": (409, "This name has a token already"),
     "left-out": (412, "Other clients' parts vote against this one"),
     "too-large": (413, "The body is too large"),
     "not-json": (415, "The body must be JSON"),

@@ -41,7 +41,7 @@ MOST_WAITS = 20  # with one token, for changes
 REFUSALS_KEPT = 100  # a task
 LINES_A_SECOND = 20  # of the log for each token, and for all strangers together: they cannot fill a disk
 STRANGERS = "strangers"
-ANYONE = Grant("admin", "anyone", None)  # what an insecure relay allows everyone
+ANYONE = Grant("viewer", "anyone", None)  # what an insecure relay allows everyone
 LARGE_BYTES = 262_144  # of an answer: those that take more are made apart, so that the others need not wait for them
 VISITOR = Grant("viewer", "visitor", None)  # anonymous, of a public page
 FRESH_SECONDS = 0.5  # for which any document of the page, or a check of the store, is served
@@ -137,8 +137,10 @@ class Service:
             seconds = max(1, math.ceil(wait))
             raise Problem("too-fast", f"try again in {seconds} s", {"Retry-After": str(seconds)})
 
-    async def enter(self, request: Request, *roles: Role, public: bool = False, own: bool = False) -> Grant:
-        """Return the grant of a request's token, if it has one of these roles and is not too fast.
+    async def enter(
+        self, request: Request, role: Role | None = None, *, public: bool = False, own: bool = False
+    ) -> Grant:
+        """The grant of a request's token, if it has this role (None: any) and is not too fast.
 
         `public`: anyone may who sends no token. `own`: only the client in the path may.
         """
@@ -148,8 +150,8 @@ class Service:
             return VISITOR
         grant = await self._authenticate(request)
         self.charge(request)
-        if roles and grant.role not in roles and not self.options.insecure:
-            raise Problem("forbidden", f"this is for {' and '.join(roles)}; the token's role is {grant.role}")
+        if role not in (None, grant.role) and not self.options.insecure:
+            raise Problem("forbidden", f"this is for {role}s; the token's role is {grant.role}")
         task = request.path_params.get("task")
         if grant.task is not None and task is not None and grant.task != task:
             raise Problem("forbidden", f"the token is for the task {grant.task}, not for {task[:80]}")
@@ -157,9 +159,11 @@ class Service:
             self.check_client(grant, request.path_params["client"])
         return grant
 
-    async def enter_task(self, request: Request, *roles: Role, public: bool = False, own: bool = False) -> Entry:
+    async def enter_task(
+        self, request: Request, role: Role | None = None, *, public: bool = False, own: bool = False
+    ) -> Entry:
         """Enter a request about the task in its path, and open the task."""
-        grant = await self.enter(request, *roles, public=public, own=own)
+        grant = await self.enter(request, role, public=public, own=own)
         return Entry(grant, await self.open(request.path_params["task"]))
 
     async def _authenticate(self, request: Request) -> Grant:

@@ -16,6 +16,6 @@ def test_an_open_relay_does_as_it_says(tmp_path):
         assert not [line for line in relay.log() if line["level"] == "error"]
 
 
-@pytest.mark.parametrize("role", ["client", "admin"])
+@pytest.mark.parametrize("role", ["client", "viewer"])
 def test_a_relay_with_tokens_does_as_it_says(tmp_path, role):
     assert explore(tmp_path, examples=EXAMPLES, roles=[role], names=["any"])["5xx"] == 0

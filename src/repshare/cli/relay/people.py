@@ -1,18 +1,15 @@
-"""`repshare relay invite`, `revoke` and `withdraw`: who takes part, on the relay's machine or over HTTPS."""
+"""`repshare relay invite`, `revoke` and `withdraw`: who takes part."""
 
 import shlex
 import sys
 import time
 from pathlib import Path
-from typing import Literal
-from urllib.parse import quote
 
 from repshare.cli.parsing import Json, print_json
 from repshare.cli.relay.database import DatabaseOptions, Stored
-from repshare.cli.relay.remote import RemoteOptions
 from repshare.errors import ConfigError
 from repshare.files import write_atomically
-from repshare.relay.auth import REMEMBERED_SECONDS, Grant
+from repshare.relay.auth import REMEMBERED_SECONDS, Grant, Role
 
 UNTIL_NOTICED_SECONDS = 2 * REMEMBERED_SECONDS  # until every relay has noticed a revoked token
 
@@ -21,9 +18,8 @@ def invite(
     name: str,
     /,
     storage: DatabaseOptions,
-    remote: RemoteOptions,
     task: str | None = None,
-    role: Literal["client", "viewer", "admin"] = "client",
+    role: Role = "client",
     renew: bool = False,
     days: float | None = None,
     out: Path | None = None,
@@ -37,34 +33,23 @@ def invite(
 
     repshare relay invite alice --task mnist --renew    (the old token ends)
 
-    repshare relay invite me --role admin
-
-    From another machine, with an admin's token:
-
-    repshare relay invite alice --task mnist --at https://relay.example.org --token-file admin.token --out alice.token
+    repshare relay invite me --role viewer
 
     Args:
-        name: Name of the client, viewer or admin.
-        task: The task. Viewers and admins without one see all tasks.
+        name: Name of the client or viewer.
+        task: The task. Viewers without one see all tasks.
         role: client: publishes and learns. viewer: sees the state of tasks.
-            admin: invites and withdraws, too; made on the relay's machine only.
         renew: End the token that this name has, and make a new one.
         days: Number of days after which the token ends. Default: never.
         out: Write the token to this file, which only you can read, instead of printing it.
     """
     if out is not None and ((out.exists() and not renew) or not out.parent.is_dir()):
         raise ConfigError(f"{out} already exists" if out.exists() else f"there is no folder {out.parent}")
-    if remote.at is not None:
-        if role == "admin":
-            raise ConfigError("an admin is invited on the relay's machine only: leave --at out there")
-        with remote.connect(storage, name, task) as ask:
-            token = ask("POST", name=name, role=role, days=days, renew=renew).value("token", str)
-    else:
-        with storage.open(create=task is None) as relay:
-            if task is not None:
-                relay.get_task(task)
-            token = relay.access.invite(Grant(role, name, task), renew=renew, days=days)
-            relay.audit.note_operator("invite", task=task, client=name, role=role, days=days, renewed=renew)
+    with storage.open(create=task is None) as relay:
+        if task is not None:
+            relay.get_task(task)
+        token = relay.access.invite(Grant(role, name, task), renew=renew, days=days)
+        relay.audit.note_operator("invite", task=task, client=name, role=role, days=days, renewed=renew)
     if out is not None:
         write_atomically(out, f"{token}\n", private=True)
     if json:
@@ -77,14 +62,12 @@ def invite(
         file = shlex.quote(out.name if out else f"{name}.token")
         print(
             f"Send {name} this token in a file, over a channel you trust, and this line:\n"
-            f"  repshare join {remote.at or 'https://RELAY'} --party party.py:function --token-file {file}",
+            f"  repshare join https://RELAY --party party.py:function --token-file {file}",
             file=sys.stderr,
         )
 
 
-def revoke(
-    name: str, /, storage: DatabaseOptions, remote: RemoteOptions, task: str | None = None, withdraw: bool = False
-) -> None:
+def revoke(name: str, /, storage: DatabaseOptions, task: str | None = None, withdraw: bool = False) -> None:
     """End a token. Running relays notice within a second or two. What was published stays, unless with --withdraw.
 
     repshare relay revoke alice --task mnist
@@ -93,8 +76,6 @@ def revoke(
 
     repshare relay revoke me    (a token for all tasks)
 
-    repshare relay revoke alice --task mnist --at https://relay.example.org --token-file admin.token
-
     Args:
         name: Whose token to end.
         task: The task that the token is for. Default: a token for all tasks.
@@ -102,15 +83,6 @@ def revoke(
     """
     if withdraw and task is None:
         raise ConfigError("--withdraw withdraws a release from a task: give --task, too")
-    if remote.at is not None:
-        with remote.connect(storage, name, task) as ask:
-            role = ask("DELETE", f"/{quote(name, safe='')}").value("role", str)
-            print(f"the {role} token of {name} has ended", file=sys.stderr)
-            if withdraw:
-                time.sleep(UNTIL_NOTICED_SECONDS)
-                ask("DELETE", f"/{quote(name, safe='')}/release")
-                print(f"the release of {name} is withdrawn", file=sys.stderr)
-        return
     with storage.open() as relay:
         try:
             grant = relay.access.revoke(name, task)
@@ -123,22 +95,15 @@ def revoke(
             _withdraw(relay, name, task)
 
 
-def withdraw(name: str, /, storage: DatabaseOptions, remote: RemoteOptions, task: str) -> None:
+def withdraw(name: str, /, storage: DatabaseOptions, task: str) -> None:
     """Take back what a client has published. Its token stays valid: it may publish again.
 
     repshare relay withdraw alice --task mnist
-
-    repshare relay withdraw alice --task mnist --at https://relay.example.org --token-file admin.token
 
     Args:
         name: The client's name.
         task: The task.
     """
-    if remote.at is not None:
-        with remote.connect(storage, name, task) as ask:
-            ask("DELETE", f"/{quote(name, safe='')}/release")
-        print(f"the release of {name} is withdrawn", file=sys.stderr)
-        return
     with storage.open() as relay:
         if relay.get_task(task).board.find(name) is None:
             raise ConfigError(f"{name} has published nothing in {task} ({relay.place})")

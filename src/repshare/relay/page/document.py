@@ -130,7 +130,7 @@ def _describe_member(member: BoardMember, activity: ClientActivity, now: float, 
 
 
 def read_class_names(task: Task) -> list[str]:
-    """Return the names of the classes by the task's description, which is an admin's text; none if it has none."""
+    """Return the names of the classes by the task's description, which is an operator's text; none if it has none."""
     with suppress(ValueError, RecursionError):
         described = json.loads(task.description or "{}")
         names = described.get("class_names") if isinstance(described, dict) else None

@@ -50,12 +50,10 @@ async def publish(service: Service, request: Request) -> Response:
 async def withdraw(service: Service, request: Request) -> Response:
     """Withdraw a release.
 
-    For the client itself, and for admins. Without a release nothing changes.
+    For the client itself; the operator has a command. Without a release nothing changes.
     """
-    grant, opened = await service.enter_task(request, "client", "admin")
-    name, client = opened.entry.name, request.path_params["client"]
-    if grant.role == "client":
-        service.check_client(grant, client)
+    opened, client = (await service.enter_task(request, "client", own=True)).opened, request.path_params["client"]
+    name = opened.entry.name
     version = await service.run_alone(opened.board.withdraw, client)
     await service.run(activity.forget, opened.activity, [client])
     service.note_action(request, "withdraw", task=name, client=client)
@@ -90,7 +88,7 @@ async def news(service: Service, request: Request) -> Response:
     same version. The page waits here, too: with --public-page, everyone may.
     """
     public = service.options.public_page
-    grant, opened = await service.enter_task(request, "client", "viewer", "admin", public=public)
+    grant, opened = await service.enter_task(request, public=public)
     name, asked = opened.entry.name, parse_query(NewsQuery, request)
     if asked.client or (grant.role == "client" and not service.options.insecure):
         service.activity.note(name, _caller(service, asked.client, grant))

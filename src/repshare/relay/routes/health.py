@@ -31,7 +31,7 @@ async def healthz(service: Service, _: Request) -> Response:
 async def metrics(service: Service, request: Request) -> Response:
     """Counters for Prometheus.
 
-    For viewers and admins; for everyone with --public-metrics.
+    For viewers; for everyone with --public-metrics.
     """
-    await service.enter(request, "viewer", "admin", public=service.options.public_metrics)
+    await service.enter(request, "viewer", public=service.options.public_metrics)
     return Response(service.metrics.show(), media_type=CONTENT_TYPE_LATEST)

@@ -3,7 +3,6 @@
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from repshare.relay.auth import ROLES
 from repshare.relay.page import activity, site
 from repshare.relay.page.document import make_view
 from repshare.relay.routes.schemas import RoundReport, parse
@@ -35,11 +34,11 @@ async def report(service: Service, request: Request) -> Response:
 async def page(service: Service, request: Request) -> Response:
     """A task as the page shows it.
 
-    For viewers and admins; for everyone with --public-page. A client is shown its own row, and the totals that it
+    For viewers; for everyone with --public-page. A client is shown its own row, and the totals that it
     learns from. At most some seconds old.
     """
     public = service.options.public_page
-    grant, opened = await service.enter_task(request, *ROLES, public=public)
+    grant, opened = await service.enter_task(request, public=public)
     own = grant.name if grant.role == "client" else None
     refusals, away_seconds = service.list_refusals(opened.entry.name), service.options.away_seconds
     made = await service.documents.get(

@@ -2,13 +2,13 @@
 
 import json
 from contextlib import suppress
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import Request
 
 from repshare.config import Precision
-from repshare.relay.auth import CLIENT_PATTERN, MOST_DAYS, Role
+from repshare.relay.auth import CLIENT_PATTERN
 from repshare.relay.problems import Problem
 from repshare.secure import MOST_MEMBERS, STEPS
 
@@ -49,21 +49,6 @@ class RoundReport(JsonBody):
     gap: float | None = Field(None, ge=0, le=LARGEST, description="duality gap of the client's samples, a sample")
     privacy: ReportedPrivacy | None = None
     model: str | None = Field(None, max_length=100, description="what it is, in some words")
-
-
-InvitedRole = Literal["client", "viewer"]
-INVITED: tuple[Role, ...] = get_args(InvitedRole)
-
-
-class Invitation(JsonBody):
-    """A client or viewer to make a token for."""
-
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"name": "alice"}]})
-
-    name: str = Field(pattern=CLIENT_PATTERN)
-    role: InvitedRole = "client"
-    days: float | None = Field(None, gt=0, le=MOST_DAYS, description="after which the token ends; null: never")
-    renew: bool = Field(False, description="end the token that this name has")
 
 
 ClientName = Annotated[str, Field(pattern=CLIENT_PATTERN)]

@@ -8,14 +8,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from repshare.board.state import BoardMember
-from repshare.relay.auth import ROLES
 from repshare.relay.service import Service
 from repshare.relay.tasks import OpenTask
 
 
 async def list_tasks(service: Service, request: Request) -> Response:
     """List tasks."""
-    grant = await service.enter(request, *ROLES, public=service.options.public_page)
+    grant = await service.enter(request, public=service.options.public_page)
     entries = await service.run(service.tasks.entries)
     visible = [entry for entry in entries if grant.task in (None, entry.name)]
     return _json({"tasks": [{"name": entry.name, **asdict(entry.task)} for entry in visible]})
@@ -23,7 +22,7 @@ async def list_tasks(service: Service, request: Request) -> Response:
 
 async def describe(service: Service, request: Request) -> Response:
     """Describe a task."""
-    _, opened = await service.enter_task(request, "client", "viewer", "admin")
+    _, opened = await service.enter_task(request)
     return _json({"name": opened.entry.name, **asdict(opened.entry.task)})
 
 
@@ -33,9 +32,9 @@ async def status(service: Service, request: Request) -> Response:
     Its `version`, the number of `clients`, and for each of those `shown` its round, when it published (seconds since
     1970), bytes, samples by class and `strangeness`: how many times farther its means are from the others' than is
     usual; in a space, how many times more often it is wrong about its own samples. A client is told of itself only,
-    viewers and admins of the last `refusals`, too. With many clients, at most some seconds old.
+    viewers of the last `refusals`, too. With many clients, at most some seconds old.
     """
-    grant, opened = await service.enter_task(request, "client", "viewer", "admin")
+    grant, opened = await service.enter_task(request)
     made = await service.statuses.get(("", opened.entry.identity), lambda: _status(opened))
     document = dict(made)
     if grant.role == "client":
@@ -51,7 +50,7 @@ async def status(service: Service, request: Request) -> Response:
 
 async def me(service: Service, request: Request) -> Response:
     """Describe the token and its task."""
-    grant = await service.enter(request, "client", "viewer", "admin")
+    grant = await service.enter(request)
     answer: dict[str, Any] = {"role": grant.role, "client": grant.name, "task": grant.task}
     if service.options.insecure:
         answer["client"] = None
