@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# An operator: a relay with TLS, invitations from afar, a client put out, a backup, a restore.
+# An operator: a relay with TLS, invitations, a client put out, a backup, a restore.
 # Run it in an empty folder, with `repshare` and openssl installed: bash operator.sh PORT
 set -euo pipefail
 port=$1
@@ -13,14 +13,13 @@ serve() {
     trap 'kill $relay' EXIT
     until curl --silent --fail --cacert relay.pem "https://localhost:$port/healthz" > /dev/null; do sleep 0.1; done
 }
-at="--at https://localhost:$port --token-file olga.token --ca relay.pem"
 
 repshare relay tasks create scans --input-shape 1 8 8 --input-range 0 255 --class-names healthy ill
-repshare relay invite olga --role admin --out olga.token
+repshare relay invite olga --role viewer --out olga.token
 serve
-repshare relay invite alice --task scans $at --out alice.token  # from another machine
-repshare relay invite bob --task scans $at --out bob.token
-repshare relay revoke bob --task scans --withdraw $at
+repshare relay invite alice --task scans --out alice.token
+repshare relay invite bob --task scans --out bob.token
+repshare relay revoke bob --task scans --withdraw
 repshare relay backup monday.db
 kill "$relay" && wait "$relay" || true
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar
 
 from repshare import moved
-from repshare.config import Aggregation, Policy, SpaceLoss
+from repshare.config import Policy, SpaceLoss
 from repshare.errors import ConfigError
 from repshare.fields import check_fits, check_not_negative, check_one_of, check_positive, check_whole, check_within
 
@@ -55,8 +55,6 @@ class Setting:
     """Representations longer than this are refused. Those of the built-in models are never longer than √d'."""
     weighted: bool = True
     """A client's class mean counts by its number of samples. If false, all clients count the same."""
-    aggregation: Aggregation = "mean"
-    """How the class means of clients are combined. median: bears fewer than half dishonest clients."""
     attackers: float = 0.0
     """Fraction of clients that attack the others."""
     attack: Attack = "flip"
@@ -94,7 +92,7 @@ class Setting:
     def __post_init__(self) -> None:
         check_whole(self, 1, "clients", "samples_per_client")
         check_positive(self, "shrinkage")
-        check_one_of(self, "partition", "aggregation", "attack", "loss")
+        check_one_of(self, "partition", "attack", "loss")
         if self.partition == "drawn" and self.attackers and self.attack in ("noise", "permuted"):
             raise ConfigError(f"with drawn samples, honest clients have those that attackers make {self.attack}, too")
         check_within(self, 0, 1, "attackers")

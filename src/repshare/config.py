@@ -11,7 +11,6 @@ from repshare.errors import ConfigError
 from repshare.fields import check_fits, check_not_negative, check_one_of, check_positive, check_whole
 
 SpaceLoss = Literal["squared", "discriminant"]
-Aggregation = Literal["mean", "median"]
 Compute = Literal["fp32", "bf16"]
 Precision = Literal["fp32", "fp16", "int8"]
 

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from repshare.board import Board, Wants, robust
+from repshare.board import Board, Wants
 from repshare.board import board as module
-from repshare.board.robust import SAMPLED
 from repshare.errors import ConfigError, Outdated, Refused
 from repshare.sharing import wire
 from repshare.sharing.fixed_point import Totals
@@ -247,15 +246,6 @@ def test_ordinary_representations_of_a_billion_samples_fit():
     assert teacher(large, "a").means.counts.tolist() == [1_000_000_000]
 
 
-def test_a_client_that_claims_all_the_samples_there_can_be_shuts_nobody_out_of_a_robust_task():
-    robust = board(Task(3, 2, aggregation="median"))
-    for client in "abcde":
-        robust.accept(client, body([row(1, 0, count=100)]))
-    robust.accept("liar", body([row(1, 0, count=2**30 - 300)]))
-    robust.accept("newcomer", body([row(1, 0, count=1000)]))
-    assert teacher(robust, "a").means.vectors.tolist() == [[1, 0]]
-
-
 def test_more_samples_than_a_message_can_say_are_said_as_the_most_it_can():
     both = board()
     both.accept("a", body([row(0.001, 0, count=2**31 - 1)]))
@@ -338,7 +328,7 @@ def test_no_release_of_a_task_is_longer_than_the_longest(precision):
 
 def crowd(store, clock, classes=20, clients=40):
     """A board of many clients with some rows of each class, all silent but every fourth."""
-    many = Board(Task(classes, 2, aggregation="median", max_age=80.0), store, clock)
+    many = Board(Task(classes, 2, max_age=80.0), store, clock)
     for number in range(clients):
         rows = [row(number, label, label=label) for label in range(classes)]
         many.accept(f"client {number}", body(rows, rows[number % 3 :] * 2))
@@ -381,7 +371,7 @@ def test_a_store_far_away_is_asked_as_often_however_much_is_wanted(classes):
     many = crowd(store, Clock(), classes)
     store.asked.clear()
     many.teach("client 1", Wants(1, 1))
-    assert store.asked == [2, 2]  # for observations; for robust means
+    assert store.asked == [2]
     store.asked.clear()
     assert len(many.expire()) == 30
     assert max(store.asked) <= 6
@@ -391,7 +381,7 @@ def test_releases_grow_too_old_also_while_others_publish(redis_url):
     database, clock = open_database(redis_url), Clock()
     store = database.store("digits")
     store.transact(lambda state: state.set(crowd(MemoryStore(), clock, clients=16).store.items()))
-    busy = Board(Task(20, 2, aggregation="median", max_age=80.0), store, clock)
+    busy = Board(Task(20, 2, max_age=80.0), store, clock)
     done = threading.Event()
 
     def publish():
@@ -481,74 +471,6 @@ def test_without_a_max_age_nothing_is_forgotten():
     assert kept.expire() == []
 
 
-@pytest.mark.parametrize("peers", [None, tuple("abcdefghij")])
-def test_two_liars_in_ten_do_not_move_a_robust_mean_far(peers):
-    many, rng = board(Task(3, 2, aggregation="median")), random.Random(0)
-    for client in "abcdefgh":
-        many.accept(client, body([row(1 + rng.gauss(0, 0.1), 2 + rng.gauss(0, 0.1))]))
-    for client in "ij":
-        many.accept(client, body([row(-900, 400, count=1_000)]))
-    learnt = teacher(many, "other", peers=peers).means.vectors[0]
-    assert np.abs(learnt - [1, 2]).max() < 0.2
-
-
-def test_robust_means_follow_replaced_and_withdrawn_releases():
-    many = board(Task(3, 2, aggregation="median"))
-    for number, client in enumerate("abc"):
-        many.accept(client, body([row(number, 0)]))
-    many.accept("a", body([row(9, 0)], round=2))
-    assert teacher(many, "x").means.vectors.tolist() == [[2, 0]]
-    many.withdraw("c")
-    assert teacher(many, "x").means.vectors.tolist() == [[5, 0]]
-    assert teacher(many, "x").means.counts.tolist() == [2]
-
-
-def line(clients, **options):
-    """A board whose client n shares the mean n."""
-    many = Board(Task(3, 2, norm_bound=2.0 * clients, aggregation="median"), **options)
-    for number in range(clients):
-        many.accept(f"client {number}", body([row(number, 0)]))
-    return many
-
-
-def test_a_robust_mean_is_of_all_clients_as_long_as_they_are_not_very_many():
-    assert teacher(line(SAMPLED - 1, key=b"secret"), "x").means.vectors[0, 0] == (SAMPLED - 2) / 2
-
-
-def test_a_robust_mean_of_very_many_is_made_of_a_sample_of_them_drawn_for_each_answer():
-    many = line(2 * SAMPLED, key=b"secret")
-    middles = {float(teacher(many, "x").means.vectors[0, 0]) for _ in range(20)}
-    assert len(middles) > 1
-    assert 0.8 * SAMPLED < min(middles) <= max(middles) < 1.2 * SAMPLED
-
-
-def test_in_a_simulation_the_sample_follows_from_the_version():
-    one, other = line(2 * SAMPLED), line(2 * SAMPLED)
-    assert one.teach("x", Wants(1, 0)) == one.teach("x", Wants(1, 0)) == other.teach("x", Wants(1, 0))
-
-
-def test_a_board_put_back_has_the_robust_means_of_what_was_put_back():
-    one, other = board(Task(3, 2, aggregation="median")), board(Task(3, 2, aggregation="median"))
-    one.accept("a", body([row(1, 0)]))
-    other.accept("a", body([row(5, 0)]))
-    assert teacher(one, "x").means.vectors.tolist() == [[1, 0]]
-    one.load(other.save())
-    assert teacher(one, "x").means.vectors.tolist() == [[5, 0]]
-
-
-def test_robust_means_of_many_classes_are_read_some_at_a_time(monkeypatch):
-    store = Counting()
-    many = Board(Task(20, 2, aggregation="median"), store)
-    for number, client in enumerate("abc"):
-        many.accept(client, body([row(number, label, label=label) for label in range(20)]))
-    whole = many.teach("x", Wants(0, 0))
-    monkeypatch.setattr(robust, "READ_AT_ONCE", 3 * SAMPLED * 2)  # three classes
-    many.load(many.save())
-    store.asked.clear()
-    assert many.teach("x", Wants(0, 0)) == whole
-    assert store.asked[1:] == [2] * 7
-
-
 def test_what_is_drawn_says_nothing_of_who_came_when():
     """A client that knows how draws are made and chooses the seed could otherwise put each client's rows together."""
     plain, keyed = board(), Board(TASK, key=b"secret")
@@ -577,7 +499,7 @@ def test_the_next_version_draws_anew():
     assert sum(a == b for a, b in zip(first, then, strict=True)) < 10
 
 
-def test_status_shows_who_is_there_and_who_is_unlike_the_others():
+def test_status_shows_who_is_there():
     many, rng = Board(TASK, MemoryStore(), lambda: 7.0), random.Random(0)
     for client in "abcdefg":
         many.accept(client, body([row(1 + rng.gauss(0, 0.1), 2 + rng.gauss(0, 0.1), count=3)], round=4))
@@ -585,20 +507,12 @@ def test_status_shows_who_is_there_and_who_is_unlike_the_others():
     status = many.status()
     assert (status.version, status.clients, len(status.shown)) == (8, 8, 8)
     assert status.shown[0]._replace(bytes=0) == ("a", 4, 7.0, 0, {0: 3})
-    assert status.outliers() == ["liar"]
     assert len(many.status(limit=3).shown) == 3
-
-
-def test_few_clients_have_no_outliers():
-    few = board()
-    for number, client in enumerate("abc"):
-        few.accept(client, body([row(number**5, 0)]))
-    assert few.status().strangeness == [None, None, None]
 
 
 def test_what_was_saved_is_loaded_with_everything():
     clock = Clock()
-    task = Task(3, 2, aggregation="median", max_age=10.0)
+    task = Task(3, 2, max_age=10.0)
     old, new = Board(task, MemoryStore(), clock), Board(task, MemoryStore(), clock)
     for number, client in enumerate("abc"):
         old.accept(client, body([row(number, 0)], [row(number, 1)]))

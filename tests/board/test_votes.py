@@ -117,7 +117,7 @@ def test_who_has_exchanged_two_classes_is_left_out_and_told_which(own, late):
     why = "its rows for 4 and 9 are exchanged: compare its labels with the others'"
     assert named(board) == {NAMES[0]: why}
     assert [record.trouble for record in records.values() if record.client == NAMES[0]] == [why]
-    assert {member.name for member in board.first_members(10)} == set(NAMES[1:])
+    assert {member.name for member in board.status().shown} == set(NAMES[1:])
     without = Board(TASK)
     honest = make_clients({name: own[name] for name in NAMES[1:]}, without)
     play(honest, 2)

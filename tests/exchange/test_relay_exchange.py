@@ -349,15 +349,13 @@ def test_a_token_says_who_one_is_and_where():
 
 def test_a_relay_says_what_its_task_has_agreed_on_as_far_as_its_version_does():
     me = {"role": "client", "client": "alice", "task": "digits", "classes": 10, "dimension": 84}
-    told = {"minimum_count": 5, "norm_bound": 20, "weighted": False, "aggregation": "median", "max_age": None}
+    told = {"minimum_count": 5, "norm_bound": 20, "weighted": False, "aggregation": "mean", "max_age": None}
 
     def describe(said):
         with Scripted(reply(200, json.dumps(said).encode(), "application/json")) as server:
             return relay(server).describe()
 
-    assert describe(me | told) == Membership(
-        "digits", "alice", Task(10, 84, 20.0, 5, weighted=False, aggregation="median")
-    )
+    assert describe(me | told) == Membership("digits", "alice", Task(10, 84, 20.0, 5, weighted=False))
     assert describe(me) == Membership("digits", "alice", Task(10, 84))
     for name, wrong in (("weighted", 1), ("norm_bound", "20"), ("norm_bound", 10**400), ("minimum_count", True)):
         with pytest.raises(Malformed, match=name):

@@ -160,11 +160,11 @@ def test_joining_with_a_budget(tmp_path, monkeypatch, capsys):
         told = run(capsys, *command, "--rounds", 3).out
         assert "the privacy budget is spent" in told
         with RelayExchange(relay.url, "digits", client="alice") as exchange:
-            view = exchange.connection.ask("GET", "/v1/tasks/digits/page").json()
+            view = exchange.connection.ask("GET", "/v1/tasks/digits/status").json()
     finally:
         relay.stop()
     assert [line["trouble"] is None for line in records("repshare-digits-alice")] == [True, False, False]
-    (member,) = view["members"]
+    (member,) = view["shown"]
     assert member["privacy"]["mode"] == "releases only, replace"
     assert member["privacy"]["epsilon"] == pytest.approx(3, abs=0.01)
     shown = run(capsys, "privacy", "ledger", "repshare-digits-alice").out

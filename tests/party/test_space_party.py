@@ -242,7 +242,7 @@ def test_a_dry_run_shows_the_agreement_and_sends_nothing(tmp_path, capsys, monke
         (["--class-names", "a", "b"], "a common space needs --input-shape"),
         (["--input-shape", "1", "8", "8"], "needs --classes or --class-names"),
         (["--input-shape", "1", "8", "8", "--classes", "3", "--dimension", "4"], "follow from the common space"),
-        (["--input-shape", "1", "8", "8", "--classes", "3", "--aggregation", "median"], "the sum of all parts"),
+        (["--input-shape", "1", "8", "8", "--classes", "3", "--no-weighted"], "the sum of all parts"),
         (["--input-shape", "1", "8", "8", "--classes", "3", "--class-names", "a", "b"], "2 names for 3 classes"),
         (["--input-shape", "1", "8", "8", "--classes", "3", "--space", "wavelets"], "no space for 'wavelets'"),
     ],

@@ -227,7 +227,7 @@ def test_the_operator_sees_the_columns(relay):
     task, *_ = json.loads(prepare("relay", "tasks", "list", "--json", cwd=relay.folder))["tasks"]
     assert task["columns"][0] == {"name": "radius", "unit": "mm", "least": 0.0, "largest": 40.0}
     assert "of 10 named columns" in prepare("relay", "tasks", "list", cwd=relay.folder)
-    told = relay.ask("GET", "/v1/tasks/cells/page", invite(relay.folder, "viewer", "--role", "viewer")).json()
+    told = relay.ask("GET", "/v1/tasks/cells/status", invite(relay.folder, "viewer", "--role", "viewer")).json()
     assert told["columns"][1] == {"name": "texture", "values": "from 0 to 50"}
 
 

@@ -219,8 +219,8 @@ def test_a_revoked_clients_release_goes_with_its_token_if_asked(tmp_path, monkey
         over.set()
         publishing.join()
         assert answers[-1] == 401
-        shown = relay.ask("GET", "/v1/tasks/digits/page", viewer).json()
-        assert [member["name"] for member in shown["members"]] == ["bob"]
+        shown = relay.ask("GET", "/v1/tasks/digits/status", viewer).json()
+        assert [member["name"] for member in shown["shown"]] == ["bob"]
     assert [line["action"] for line in lines(tmp_path)] == ["revoke", "withdraw"]
     error = repshare("relay", "revoke", "eve", "--withdraw", cwd=tmp_path, expect=2)
     assert "give --task" in error

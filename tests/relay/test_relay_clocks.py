@@ -98,7 +98,7 @@ def test_a_client_that_was_seen_by_a_clock_ahead_is_not_online_for_ever(tmp_path
         relay.publish("alice", release())
 
         def online():
-            return json.loads(relay.ask("GET", "/v1/tasks/digits/page").content)["members"][0]["online"]
+            return json.loads(relay.ask("GET", "/v1/tasks/digits/status").content)["shown"][0]["online"]
 
         eventually(online, "alice is online")
         clock(0)

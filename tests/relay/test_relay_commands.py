@@ -50,11 +50,11 @@ def test_a_token_is_printed_once_and_alone(tmp_path):
 
 
 def test_tasks_are_listed_for_people_and_for_programs(tmp_path):
-    create_task(tmp_path, "digits", "--classes", 10, "--dimension", 8, "--aggregation", "median", "--max-age", 60)
+    create_task(tmp_path, "digits", "--classes", 10, "--dimension", 8, "--max-age", 60)
     invite(tmp_path, "alice", "--task", "digits")
     invite(tmp_path, "eve", "--role", "viewer")
     shown = repshare("relay", "tasks", "list", cwd=tmp_path)
-    assert "digits: 10 classes of 8 numbers, median; 0 published; invited: alice" in shown
+    assert "digits: 10 classes of 8 numbers; 0 published; invited: alice" in shown
     told = json.loads(repshare("relay", "tasks", "list", "--json", cwd=tmp_path))
     assert [(task["name"], task["tokens"], task["max_age"]) for task in told["tasks"]] == [("digits", ["alice"], 60)]
     assert told["tokens_for_all_tasks"] == [{"name": "eve", "role": "viewer"}]

@@ -55,10 +55,9 @@ def test_a_damaged_release_refuses_its_owner_and_nobody_else(served, stores):
     for name in ("alice", "carol"):
         assert relay.publish(name, release(2), tokens[name]).status_code == 200
         assert relay.teacher(tokens[name], observations=0).status_code == 200
-    for shown in ("page", "status"):
-        answer = relay.ask("GET", f"/v1/tasks/digits/{shown}", tokens["viewer"])
-        assert answer.status_code == 200, shown
-    refusals = relay.ask("GET", "/v1/tasks/digits/status", tokens["viewer"]).json()["refusals"]
+    answer = relay.ask("GET", "/v1/tasks/digits/status", tokens["viewer"])
+    assert answer.status_code == 200
+    refusals = answer.json()["refusals"]
     assert {(each["client"], each["kind"]) for each in refusals} == {("bob", "damaged")}
     counted = relay.ask("GET", "/metrics", tokens["viewer"]).text
     assert 'repshare_refusals_total{kind="damaged"} 2.0' in counted
@@ -71,10 +70,10 @@ def test_a_damaged_report_refuses_the_page_until_the_next_one(served, stores):
     path = "/v1/tasks/digits/clients/bob/report"
     assert relay.ask("PUT", path, tokens["bob"], json=report).status_code == 200
     garble(stores("activity"), "report/bob")
-    assert damaged(relay.ask("GET", "/v1/tasks/digits/page", tokens["viewer"]), relay, "report/bob")
+    assert damaged(relay.ask("GET", "/v1/tasks/digits/status", tokens["viewer"]), relay, "report/bob")
     assert relay.publish("bob", release(2), tokens["bob"]).status_code == 200
     assert relay.ask("PUT", path, tokens["bob"], json=report).status_code == 200
-    assert relay.ask("GET", "/v1/tasks/digits/page", tokens["viewer"]).status_code == 200
+    assert relay.ask("GET", "/v1/tasks/digits/status", tokens["viewer"]).status_code == 200
 
 
 def test_a_damaged_meeting_refuses_its_group_and_no_other(served, stores):

@@ -53,7 +53,6 @@ def test_options_have_the_fields_of_a_task_with_their_descriptions():
         ({"minimum_count": 0}, "minimum_count must be at least 1, not 0"),
         ({"norm_bound": float("nan")}, "norm_bound must be above 0 and finite, not nan"),
         ({"max_age": float("inf")}, "max_age must be above 0 and finite, not inf"),
-        ({"aggregation": "sum"}, "aggregation must be mean or median, not 'sum'"),
     ],
 )
 def test_a_task_out_of_bounds_is_refused(values, message):

@@ -376,11 +376,6 @@ def test_a_group_counts_clients_as_the_task_says():
     assert means.vectors.tolist() == [[2.5, 2.5]]
 
 
-def test_a_group_needs_a_task_whose_clients_means_are_averaged():
-    with pytest.raises(ConfigError, match="single clients' means for its median"):
-        join(local(None, 1), "alice", task=replace(TASK, aggregation="median"))
-
-
 def test_a_party_joins_a_group_and_learns_from_its_total_alone(request, monkeypatch, capsys):
     task = Task(10, 84, minimum_count=3, weighted=False, norm_bound=500.0)
     meet, folder = relay(request, 60, **asdict(task)), request.getfixturevalue("tmp_path")

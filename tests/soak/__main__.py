@@ -12,7 +12,6 @@ from pathlib import Path
 from soak import budgets, faults, ledgers
 from soak.abuse import abuse
 from soak.fuzz import fuzz
-from soak.schema import explore
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "lab/notebook/soak.md"
@@ -21,7 +20,6 @@ SEED = 0
 COUNTED = ("kills", "killed meanwhile", "bodies")
 
 RUNS = [
-    ("schemathesis over /openapi.json", explore, {"examples": 15}),
     (
         "A relay on SQLite is killed (SIGKILL) under load",
         faults.kill_relay,

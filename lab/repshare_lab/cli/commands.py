@@ -9,7 +9,7 @@ LAYOUTS = {
         COMMON: "dataset clients rounds methods method-options model partition alpha seeds name resume json",
         "data": "samples classes-per-client label test-file standardise fallback",
         "training": "epochs batch-size optimizer learning-rate compute eval-every dimension device",
-        "sharing": "n-avg m-up m-down lambda-kd lambda-disc lambda-length aggregation",
+        "sharing": "n-avg m-up m-down lambda-kd lambda-disc lambda-length",
         "space (methods CS and CA)": "space loss shrinkage space-rounds",
         "privacy": BUDGET,
         "absence and attacks": "participation dropout attackers attack",

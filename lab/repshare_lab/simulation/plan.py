@@ -255,8 +255,8 @@ def make_task(plan: Plan) -> Task:
     if method.shares_weights and len(set(names)) > 1:
         raise ConfigError(f"{method.name} averages weights, so it needs one model, not {', '.join(setting.model)}")
     if method.in_space:
-        if setting.aggregation != "mean" or not setting.weighted:
-            raise ConfigError("a common classifier is the weighted total at a relay: leave aggregation, or CS, out")
+        if not setting.weighted:
+            raise ConfigError("a common classifier is the weighted total at a relay: leave weighted, or CS, out")
         if setting.attackers and method.shares_once and setting.attack in FACTORS:
             raise ConfigError(f"attackers change parts of a common classifier: {method.name} has none, leave it out")
         return make_agreement(plan.run, take(plan.train_inputs, slice(1))).task(plan.classes)
@@ -267,13 +267,7 @@ def make_task(plan: Plan) -> Task:
     no_vectors = method.models in ("one", "part")
     if setting.attackers and no_vectors and setting.attack in FACTORS:
         raise ConfigError(f"attackers change representations: {method.name} shares none, leave it out")
-    return Task(
-        plan.classes,
-        widths[names[0]],
-        setting.norm_bound,
-        weighted=setting.weighted,
-        aggregation=setting.aggregation,
-    )
+    return Task(plan.classes, widths[names[0]], setting.norm_bound, weighted=setting.weighted)
 
 
 def make_start(plan: Plan) -> Network:

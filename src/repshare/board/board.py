@@ -1,34 +1,29 @@
 """The server's half of Algorithm 1: accept releases, keep totals and class buffers, hand out teachers.
 
 A board never trains and never waits. Accepting a release or making a teacher costs the same with 10 clients as with
-100,000: totals are updated by what changed, and observations are drawn from a buffer for each class. A robust
-aggregate is made from all clients' means of a class, or of many drawn at random: see `robust`.
+100,000: totals are updated by what changed, and observations are drawn from a buffer for each class.
 """
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
-from repshare.board import outliers
 from repshare.board.checking import BoardCheck
-from repshare.board.robust import RobustMeans, read_means
 from repshare.board.server import Server
 from repshare.board.state import BoardMember, BoardState, row_key
 from repshare.board.teaching import draw, make_teacher, make_teacher_of_peers
 from repshare.board.votes import ACCEPTED, NamedClient, Ruling, Votes
 from repshare.errors import Damaged, LeftOut, Outdated, Refused
 from repshare.sharing import wire
-from repshare.sharing.representations import Floats, Release, Representations, Teacher, Wants, stack
+from repshare.sharing.representations import Release, Teacher, Wants
 from repshare.sharing.task import Task
 from repshare.stores import MemoryStore, Store, Transaction
 
 LOOKED_AT = 500  # clients, for releases that are too old, in one turn
 SLACK = 1 / 8  # of max_age: how much longer than that a release may be kept
-STRANGE = 4.0  # times the usual distance from the others: an outlier
-MOST_COMPARED = 2**22  # numbers that outliers are found by: where there are more, by the first classes and clients
 
 
 class BoardStatus(NamedTuple):
@@ -37,14 +32,6 @@ class BoardStatus(NamedTuple):
     version: int
     clients: int
     shown: list[BoardMember]
-    strangeness: list[float | None]
-    """For each of those shown, how many times farther its means are from the others' than is usual; in a common space,
-    how many times more often than usual it is wrong about samples of its own."""
-
-    def outliers(self) -> list[str]:
-        """Return the names of those shown whose releases are unlike the others'."""
-        pairs = zip(self.shown, self.strangeness, strict=True)
-        return [member.name for member, score in pairs if score is not None and score > STRANGE]
 
 
 class Board(Server):
@@ -72,7 +59,6 @@ class Board(Server):
         self.store = store or MemoryStore()
         self._open = partial(BoardState, task, totals=True, releases=True)  # to change it
         self._last: tuple[tuple[Any, ...], bytes] = (), b""  # the last answer without observations, and what it was for
-        self._robust = RobustMeans(task, self.store, repeatable=not key)
         self._unseen = 0  # clients that `expire` has not looked at; 0: it begins anew
 
     def accept(self, client: str, body: bytes) -> int:
@@ -136,38 +122,23 @@ class Board(Server):
             Votes(self.task, state, self.key).forget(client)
 
     def teach(self, client: str, wants: Wants) -> bytes:
-        """Return a teacher for this client, as bytes: what the others shared, and nothing where only itself did."""
-        return self.answer(client, wants)[1]
+        """A teacher for this client, as bytes: what the others shared, and nothing where only itself did."""
+        return self.store.read(lambda state: self.teach_in(state, client, wants))
 
-    def answer(self, client: str, wants: Wants) -> tuple[int, bytes]:
-        """A teacher as `teach` makes it, after the version of the board that it was made of."""
-        if self.task.aggregation == "mean" or wants.peers is not None:
-            return self.store.read(lambda state: self.answer_in(state, client, wants))
-        version, teacher = self.store.read(lambda state: self._teach(state, client, wants))
-        found = self._robust.of(teacher.means.labels.tolist(), version)
-        return version, self._encode(teacher._replace(means=_in_place(teacher.means, found)), wants)
-
-    def answer_in(self, state: Transaction, client: str, wants: Wants) -> tuple[int, bytes]:
-        """Answer within a transaction. Medians over all clients need several: ask `answer`."""
+    def teach_in(self, state: Transaction, client: str, wants: Wants) -> bytes:
+        """Make a teacher within a transaction."""
         there = BoardState(self.task, state, [client])
         if wants.peers is not None:
             if self.key:
                 raise Refused("a relay hands out nothing by name: leave peers out of the policy")
-            return there.version, self._encode(make_teacher_of_peers(there, client, wants, self.key), wants)
-        if self.task.aggregation != "mean":
-            raise ValueError("robust means over everyone are read in transactions of their own")
+            return self._encode(make_teacher_of_peers(there, client, wants, self.key), wants)
         if drawn := draw(there, client, wants, self.key):
-            return there.version, self._encode(make_teacher(there, client, wants, drawn), wants)
+            return self._encode(make_teacher(there, client, wants, drawn), wants)
         # Without observations it is the same for many clients. With a key, others may change the store.
         asked = there.version, there.slots[client].classes, wants.precision
         if self.key or asked != self._last[0]:
             self._last = asked, self._encode(make_teacher(there, client, wants), wants)
-        return there.version, self._last[1]
-
-    def _teach(self, state: Transaction, client: str, wants: Wants) -> tuple[int, Teacher]:
-        """Return the board's version, and a teacher over everyone whose means are not robust yet."""
-        there = BoardState(self.task, state, [client])
-        return there.version, make_teacher(there, client, wants, draw(there, client, wants, self.key))
+        return self._last[1]
 
     def _encode(self, teacher: Teacher, wants: Wants) -> bytes:
         return wire.encode_teacher(teacher._replace(space=self.task.space), wants.precision)
@@ -212,22 +183,13 @@ class Board(Server):
         return self.clock() - member.published > (self.task.max_age or math.inf) * (1 + SLACK)
 
     def status(self, limit: int = 100) -> BoardStatus:
-        """Return the state of the board, with up to `limit` of its clients."""
+        """The state of the board, with up to `limit` of its clients."""
 
-        def work(state: Transaction) -> tuple[int, int, list[BoardMember]]:
+        def work(state: Transaction) -> BoardStatus:
             there = BoardState(self.task, state)
-            return there.version, there.count, there.first_members(limit)
+            return BoardStatus(there.version, there.count, there.first_members(limit))
 
-        version, count, members = self.store.read(work)
-        compared = members[: max(outliers.FEWEST, MOST_COMPARED // self.task.columns)]
-        classes = max(1, MOST_COMPARED // (self.task.columns * max(1, len(compared))))
-        means = read_means(self.store, compared, classes)
-        scores = dict(zip(means, outliers.judge(self.task, list(means.values())), strict=True))
-        return BoardStatus(version, count, members, [scores.get(member.name) for member in members])
-
-    def first_members(self, limit: int) -> list[BoardMember]:
-        """Up to `limit` of the board's clients."""
-        return self.store.read(lambda state: BoardState(self.task, state).first_members(limit))
+        return self.store.read(work)
 
     def find(self, client: str) -> BoardMember | None:
         """This client as the board knows it; None if it has published nothing."""
@@ -252,11 +214,3 @@ class Board(Server):
         items = wire.decode_items(saved)
         self.store.transact(lambda state: state.set(items))
         self._last = (), b""
-        self._robust.forget()
-
-
-def _in_place(means: Representations, found: Mapping[int, Floats]) -> Representations:
-    """Return these means with the vectors found for their classes; without classes for which there is none."""
-    there = zip(means.labels.tolist(), means.counts.tolist(), strict=True)
-    rows = [(found[label], label, count) for label, count in there if label in found]
-    return stack(rows, means.vectors.shape[1])

@@ -59,10 +59,8 @@ class BoardCheck:
             self.task.check(release)
         except Refused as error:
             raise Damaged(release_key(client), f"it is no release of this task: {error}") from error
-        self.sums.add(release.means, +1, weighted=self.task.counts_samples)
+        self.sums.add(release.means, +1, weighted=self.task.weighted)
         classes, rows = release.means.labels.tolist(), Counter(release.observations.labels.tolist())
-        if self.task.aggregation != "mean":
-            rows.update(self.task.rows + label for label in classes)
         rows[2 * self.task.rows] = 1
         self.wanted[client] = classes, rows
 

@@ -4,8 +4,8 @@ head             version and the sizes of all buffers, as int64
 totals           sums over clients, see `fixed_point`
 release/CLIENT   its last release, as it came
 place/CLIENT     its slots
-row/BUFFER/SLOT  rows, each owned by a client. Buffers 0 to C−1: observations by class; C to 2C−1: means by class, only
-                 where the aggregate is not a mean; 2C: the clients themselves
+row/BUFFER/SLOT  rows, each owned by a client. Buffers 0 to C−1: observations by class; 2C: the clients themselves. C to
+                 2C−1 are empty: up to commit 38a6b14d, they had the class means that medians were made of
 
 Replacing a client's rows, removing them and drawing some at random cost the same however many there are: every client
 knows the slots it owns, and a slot that becomes free is filled with the buffer's last row. All of it is made of the
@@ -133,8 +133,6 @@ class BoardState:
         if totals.overflow(self.task.norm_bound):
             raise Refused(f"the task is full: {totals.weights.max()} samples of one class")
         rows = _rows_of(release.observations, 0)
-        if self.task.aggregation != "mean":
-            rows |= _rows_of(release.means, self.task.rows)
         samples = dict(zip(release.means.labels.tolist(), release.means.counts.tolist(), strict=True))
         rows[self._members] = [encode_member(BoardMember(client, release.round, date, len(body), samples))]
         self._write({**self._replace(client, rows, list(samples)), release_key(client): body})
@@ -184,7 +182,7 @@ class BoardState:
         totals = self.totals
         for release, sign in ((old, -1), (new, +1)):
             if release:
-                totals.add(release.means, sign, weighted=self.task.counts_samples)
+                totals.add(release.means, sign, weighted=self.task.weighted)
         return totals
 
     def _replace(self, client: str, rows: Rows, classes: list[int]) -> dict[str, bytes]:

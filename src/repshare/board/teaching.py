@@ -43,17 +43,12 @@ def make_teacher_of_peers(there: BoardState, client: str, wants: Wants, key: byt
     releases = read_releases(there.state, sorted(set(wants.peers or ()) - {client}))
     totals = Totals.zeros(task.rows, task.columns)
     for release in releases:
-        totals.add(release.means, +1, weighted=task.counts_samples)
+        totals.add(release.means, +1, weighted=task.weighted)
     taught, drawn = np.flatnonzero(totals.clients).tolist(), []
     for label in range(task.rows):
         rows = [row for r in releases for row in zip(*r.observations.of(label), strict=True)]
         drawn += rng.sample(rows, min(wants.observations, len(rows)))
-    means = totals.means(taught)
-    if task.aggregation != "mean":
-        each = [np.concatenate([r.means.of(label).vectors for r in releases]) for label in taught]
-        centres = [np.median(vectors.astype(np.float64), axis=0) for vectors in each]
-        means = stack(list(zip(centres, taught, means.counts.tolist(), strict=True)), task.columns)
-    return Teacher(means, stack(drawn, task.columns))
+    return Teacher(totals.means(taught), stack(drawn, task.columns))
 
 
 def make_random(there: BoardState, client: str, wants: Wants, key: bytes) -> random.Random:

@@ -29,7 +29,7 @@ LAYOUTS: dict[str, Layout] = {
         "TLS": "ca cert cert-key mutual",
         "space": "agreement prefer-own",
         "what is shared": f"{SHARED} accept-exposure",
-        "representations": "n-avg m-up m-down aggregation",
+        "representations": "n-avg m-up m-down",
         "privacy": BUDGET,
         "work": "seed eval-every pace device threads",
     },

@@ -99,7 +99,7 @@ class RelayExchange(Exchange):
         self.connection.ask("DELETE", f"{self._client_path()}/release")
 
     def report(self, told: Mapping[str, Any]) -> None:
-        """Send figures of a round to the relay's page: see `RoundReport` in the relay's /openapi.json.
+        """Send figures of a round to the relay's page: see `RoundReport` in relay/routes/schemas.py.
 
         Args:
             told: The figures by name. None stands for one that is left out.

@@ -3,51 +3,50 @@
 import logging
 import re
 import time
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 
 from starlette.datastructures import State
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Match, Mount, Route, Router
+from starlette.responses import Response
+from starlette.routing import Mount, Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
 from repshare.relay.background import work_in_background
 from repshare.relay.connections import GuardedConnection
 from repshare.relay.monitoring.audit_log import AuditLog
-from repshare.relay.openapi import BYTES, Endpoint, describe_api
 from repshare.relay.options import RelayOptions
 from repshare.relay.page import site
 from repshare.relay.problems import Problem, from_error, respond
-from repshare.relay.routes import clients, health, page, schemas, secure, tasks
+from repshare.relay.routes import clients, health, page, secure, tasks
 from repshare.relay.service import Service
 from repshare.stores import Database
 
 TASK = "/v1/tasks/{task}"
 CLIENT = TASK + "/clients/{client}"
 STEP = TASK + "/meetings/{number}/{step}"
+Answer = Callable[[Service, Request], Awaitable[Response]]
 LOCAL = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d+)?")  # this machine's names in a URL
 
-ENDPOINTS = (
-    Endpoint("PUT", f"{CLIENT}/release", clients.publish, body=BYTES),
-    Endpoint("GET", f"{TASK}/teacher", clients.teacher, {200: BYTES}, schemas.TeacherQuery),
-    Endpoint("GET", f"{TASK}/news", clients.news, query=schemas.NewsQuery),
-    Endpoint("DELETE", f"{CLIENT}/release", clients.withdraw),
-    Endpoint("GET", f"{TASK}/meetings", secure.number, query=schemas.GroupQuery),
-    Endpoint("PUT", f"{STEP}/clients/{{client}}", secure.put, query=schemas.MessageQuery, body=BYTES),
-    Endpoint("GET", STEP, secure.get, {200: BYTES, 204: None}, schemas.StepQuery),
-    Endpoint("GET", f"{TASK}/group", secure.roll),
-    Endpoint("PUT", f"{TASK}/group/{{client}}", secure.call, query=schemas.CallQuery),
-    Endpoint("GET", "/v1/me", tasks.me),
-    Endpoint("GET", "/v1/tasks", tasks.list_tasks),
-    Endpoint("GET", TASK, tasks.describe),
-    Endpoint("GET", f"{TASK}/status", tasks.status),
-    Endpoint("PUT", f"{CLIENT}/report", page.report, body=schemas.RoundReport),
-    Endpoint("GET", f"{TASK}/page", page.page),
-    Endpoint("GET", "/healthz", health.healthz, guarded=False),
-    Endpoint("GET", "/metrics", health.metrics, {200: "text/plain"}),
-)
+ROUTES: Mapping[str, Mapping[str, Answer]] = {
+    f"{CLIENT}/release": {"PUT": clients.publish, "DELETE": clients.withdraw},
+    f"{TASK}/teacher": {"GET": clients.teacher},
+    f"{TASK}/news": {"GET": clients.news},
+    f"{TASK}/status": {"GET": page.status},
+    f"{CLIENT}/report": {"PUT": page.report},
+    f"{TASK}/meetings": {"GET": secure.number},
+    f"{STEP}/clients/{{client}}": {"PUT": secure.put},
+    STEP: {"GET": secure.get},
+    f"{TASK}/group": {"GET": secure.roll},
+    f"{TASK}/group/{{client}}": {"PUT": secure.call},
+    TASK: {"GET": tasks.describe},
+    "/v1/tasks": {"GET": tasks.list_tasks},
+    "/v1/me": {"GET": tasks.me},
+    "/healthz": {"GET": health.healthz},
+    "/metrics": {"GET": health.metrics},
+    "/": {"GET": page.front},
+}
 
 
 def make_app(database: Database, options: RelayOptions, audit: AuditLog | None = None) -> "RelayApp":
@@ -61,15 +60,9 @@ class RelayApp:
     def __init__(self, service: Service) -> None:
         self.state = State({"service": service})
         self._service = service
-        api = [(each.method, each.path, each.answer) for each in ENDPOINTS]
-        described = JSONResponse(describe_api(ENDPOINTS, insecure=service.options.insecure), headers=site.HEADERS)
+        routes = [Route(path, partial(_answer, service, ways), methods=[*ways]) for path, ways in ROUTES.items()]
         self._router = Router(
-            [
-                *(Route(path, partial(answer, service), methods=[method]) for method, path, answer in api),
-                Route("/", partial(page.front, service)),
-                Mount("/static", site.FILES),
-                Route("/openapi.json", lambda _: described),
-            ],
+            [*routes, Mount("/static", site.FILES)],
             redirect_slashes=False,
             lifespan=lambda _: work_in_background(service),
         )
@@ -112,15 +105,15 @@ class RelayApp:
             self._service.metrics.seconds.labels(method, route, str(status or 500)).observe(seconds)
 
     def _refuse(self, error: Exception, request: Request) -> Response:
-        if isinstance(error, HTTPException) and error.status_code == 405:
-            routes = [each for each in self._router.routes if each.matches(request.scope)[0] is not Match.NONE]
-            methods = {method for each in routes if isinstance(each, Route) for method in each.methods or ()}
-            error = Problem("method", error.detail, {"Allow": ", ".join(sorted(methods))})
         problem = from_error(error)
         self._service.note_refusal(request, problem)
         if problem.status == 500:  # unexpected: the log needs to know where
             logging.getLogger(__name__).error("an endpoint failed", exc_info=error)
         return respond(problem)
+
+
+async def _answer(service: Service, ways: Mapping[str, Answer], request: Request) -> Response:
+    return await ways["GET" if request.method == "HEAD" else request.method](service, request)
 
 
 def _check_origin(request: Request) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 from starlette.requests import ClientDisconnect, Request
 
 from repshare.board import Board, Wants
-from repshare.board.robust import READ_AT_ONCE, SAMPLED
 from repshare.board.state import BoardState
 from repshare.relay.problems import Problem
 from repshare.sharing.task import Task
@@ -128,15 +127,12 @@ class ConnectionQuota:
 def size_of_rows(task: Task, rows: int, *, totals: bool = True) -> int:
     """Return the bytes that these rows take while they are read or written.
 
-    `totals`: and the sums over clients, or the means of which a robust mean is made.
+    `totals`: and the sums over clients.
     """
     row = 4 * task.columns + ROW_BYTES
     size = rows * row
     if totals:
         size += 8 * task.totals_size
-    if totals and task.aggregation != "mean":
-        classes = min(task.rows, max(1, READ_AT_ONCE // (SAMPLED * task.columns)))  # that are read at once
-        size += 2 * SAMPLED * classes * row  # as they are, and in order
     return size
 
 

@@ -7,13 +7,11 @@ import time
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Hashable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
-from functools import partial
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import anyio.to_thread
 from starlette.requests import Request
 
-from repshare.board import Board, Wants
 from repshare.relay.auth import Access, Grant, Role, is_client_name, is_name
 from repshare.relay.batching import Batcher, Work
 from repshare.relay.limits import (
@@ -64,9 +62,7 @@ class Service:
         self.database, self.options, self._audit, self.audited = database, options, audit, audit.kept
         self.access, self.tasks, self.versions = Access(database), Tasks(database), VersionWatch()
         self.activity = ActivityRecorder()
-        self.statuses, self.documents, self.health = (
-            SharedDocuments(each) for each in (0, FRESH_SECONDS, FRESH_SECONDS)
-        )
+        self.documents, self.health = SharedDocuments(FRESH_SECONDS), SharedDocuments(FRESH_SECONDS)
         self.unread, self.heads = ConnectionQuota(MEMORY_BYTES), ConnectionQuota(HEADS_BYTES)
         self.connections = ConnectionQuota(options.connections)
         self.metrics = Metrics(lambda: self.versions.waiting)
@@ -93,13 +89,6 @@ class Service:
         if self.database.remote:
             return await self._reading.do(store.read, work, size)
         return store.read(work)  # quicker than asking a thread
-
-    async def teach(self, board: Board, client: str, wants: Wants, size: int) -> bytes:
-        """Return a client's teacher, which takes this many bytes of memory while it is made."""
-        if board.task.aggregation != "mean":
-            return await self.run_alone(board.teach, client, wants)
-        _, teacher = await self.read(board.store, partial(board.answer_in, client=client, wants=wants), size)
-        return teacher
 
     async def write(self, store: Store, work: Work[Result], size: int = 0) -> Result:
         """Do something that writes to a store, in one transaction with what others write to it."""

@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from repshare.board import Board
-from repshare.board.robust import LONGEST
 from repshare.errors import ConfigError, Damaged, Refused
 from repshare.relay.auth import Access, check_name, is_name
 from repshare.secure import Meetings
@@ -180,13 +179,8 @@ def _check_new(task: Task) -> None:
         raise ConfigError(f"{numbers} are too much for a relay: {most}")
     if task.max_age is not None and task.max_age > LONGEST_AGE_SECONDS:
         raise ConfigError(f"max_age must be at most {LONGEST_AGE_SECONDS:g} seconds, not {task.max_age:g}")
-    if task.aggregation != "mean" and task.columns > LONGEST:
-        most = f"at most {LONGEST:,} for {task.aggregation}"
-        raise ConfigError(f"representations of {task.dimension} numbers are too long: {most}")
     if 0 < task.group_members < FEWEST_MEMBERS:
         raise ConfigError(f"group_members must be 0 or at least {FEWEST_MEMBERS}, not {task.group_members}")
-    if task.group_members and task.aggregation != "mean":
-        raise ConfigError("a masked group shows its total only: leave aggregation out")
     with suppress(ValueError, RecursionError):  # whoever joins refuses a description that is no JSON
         told = json.loads(task.description or "{}")
         check_class_names(map(str, told.get("class_names") or () if isinstance(told, dict) else ()))
@@ -222,6 +216,8 @@ def _decode(name: str, kept: bytes) -> TaskEntry:
     described, identity, created, secret = decoded(name, read)
     if not described.get("named_peers"):  # none could be named; with others, 15ddcbb is the last commit that reads it
         described.pop("named_peers", None)
+    if described.pop("aggregation", "mean") != "mean":
+        raise ConfigError(f"task {name} combines class means by medians, as 38a6b14d is the last commit to do")
     try:
         return TaskEntry(name, Task(**described), identity, created, secret)
     except (TypeError, ConfigError) as error:

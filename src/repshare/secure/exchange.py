@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from repshare.errors import ConfigError, Refused, Unreachable
+from repshare.errors import Refused, Unreachable
 from repshare.exchange import Exchange, Traffic
 from repshare.exchange.http import REPLY_LIMIT, Reply
 from repshare.exchange.keys import Key
@@ -142,11 +142,6 @@ class SecureExchange(Exchange):
         """
         self.task, self.name, self.meetings, self.key, self.members = task, name, meetings, key, members
         self.task_name, self.threshold, self.patience = task_name, threshold, patience
-        if task.aggregation != "mean":
-            raise ConfigError(
-                f"the task needs single clients' means for its {task.aggregation}, which a secure sum hides: take part "
-                "without a group, or in a task with --aggregation mean"
-            )
         self._has_left = False  # whether the vector of the last release was sent, masked
         self._last: dict[frozenset[str], int] = {}  # the last meeting in which a vector was masked, never twice in one
         self.known: Known | None = None  # the last total

@@ -6,11 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
-from typing import Any, NamedTuple, get_args, get_type_hints
+from typing import Any, NamedTuple, get_type_hints
 
 import numpy as np
 
-from repshare.config import Aggregation
 from repshare.errors import ConfigError, Refused
 from repshare.fields import check_least, check_positive, field_helps
 from repshare.sharing import fixed_point, wire
@@ -40,8 +39,6 @@ class Task:
     """Averages over fewer samples than this are refused."""
     weighted: bool = True
     """A client's class mean counts by its number of samples. If false (--no-weighted), all clients count the same."""
-    aggregation: Aggregation = "mean"
-    """How the class means of clients are combined. median, of each number: bears fewer than half dishonest clients."""
     max_age: float | None = field(default=None, metadata={"gt": 0})
     """Seconds after which a release is deleted if none came again, counted while a relay runs. Default: never."""
     space: str | None = None
@@ -65,11 +62,6 @@ class Task:
     def __post_init__(self) -> None:
         check_least(self, **{each.name: each.metadata["ge"] for each in fields(self) if "ge" in each.metadata})
         check_positive(self, *(each.name for each in fields(self) if "gt" in each.metadata))
-        if self.aggregation not in (known := get_args(Aggregation)):
-            raise ConfigError(
-                f"aggregation must be {' or '.join(known)}, not {self.aggregation!r} (15ddcbb is the last commit with "
-                "trimmed and geometric)"
-            )
         if len(self.description or "") > MOST_DESCRIPTION:
             raise ConfigError(
                 f"a description of {len(self.description or ''):,} characters; at most {MOST_DESCRIPTION:,}"
@@ -115,11 +107,6 @@ class Task:
     def totals_size(self) -> int:
         """The number of numbers in the totals over all clients."""
         return self.rows * (self.columns + fixed_point.BESIDE)
-
-    @cached_property
-    def counts_samples(self) -> bool:
-        """Whether a client's number of samples matters. A median does not believe it."""
-        return self.weighted and self.aggregation == "mean"
 
     @cached_property
     def fewest(self) -> int:

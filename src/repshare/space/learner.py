@@ -284,8 +284,6 @@ class SpaceLearner(Learner):
 
     def task(self, **values: Any) -> Task:
         """The task of clients with this agreement, which says all of it but how releases are combined."""
-        if values.get("aggregation", "mean") != "mean":
-            raise ConfigError("a common classifier is the sum of all parts: leave --aggregation out")
         return self.agreement.task(self.classes)
 
     def exposure(self, behind: Callable[[int], float]) -> Exposure | None:

@@ -5,7 +5,9 @@ import json
 import numpy as np
 import pytest
 
+from repshare import Client, LocalExchange
 from repshare.board import Board
+from repshare.methods import CS
 from repshare.relay.background import expire
 from repshare.relay.page import activity
 from repshare.relay.page.document import SHOWN, make_view, read_class_names
@@ -14,6 +16,8 @@ from repshare.sharing.parts import as_release, count_classes, make_part
 from repshare.sharing.representations import Release, Representations
 from repshare.sharing.task import Task, make_space_task
 from repshare.sharing.wire import encode_release
+from repshare.space import Patches
+from repshare.space.agreement import Agreement
 from repshare.stores import MemoryStore, open_database
 
 TASK = Task(classes=3, dimension=4)
@@ -52,9 +56,9 @@ def test_activity_adds_up_over_relays_and_restarts():
         for recent in recorder.take().values():
             activity.flush(store, recent)
         clock.now += 7
-    traffic, found = activity.read_activity(store, ["alice", "bob"])
+    traffic, found, _ = activity.read_activity(store, ["alice", "bob"])
     assert (traffic.up, traffic.down) == (20, 10)
-    assert found == {"alice": (activity.Activity(1007.0, 20, 10), {}), "bob": (None, {})}
+    assert found == {"alice": activity.Activity(1007.0, 20, 10)}
 
 
 def test_one_who_never_published_leaves_no_trace():
@@ -91,7 +95,7 @@ def test_a_task_with_more_clients_than_are_shown_says_how_many_there_are():
     for number in range(SHOWN + 30):
         publish(board, f"c{number}", 1)
     shown = view(board)
-    assert (shown["clients"], len(shown["members"])) == (SHOWN + 30, SHOWN)
+    assert (shown["clients"], len(shown["shown"])) == (SHOWN + 30, SHOWN)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
@@ -100,8 +104,8 @@ def test_a_part_tells_how_many_samples_of_each_class_it_is_made_of(precision):
     for name, part in (("a", part_of(*[0] * 7, *[2] * 4)), ("b", part_of(*[1] * 100, *[2] * 3, seed=1))):
         board.accept(name, encode_release(as_release(part, 1, "here"), precision))
     shown = view(board)
-    assert {each["name"]: each["samples"] for each in shown["members"]} == {"a": [7, 0, 4], "b": [0, 100, 3]}
-    assert [each["samples_total"] for each in shown["members"]] == [11, 103]
+    assert {each["name"]: each["samples"] for each in shown["shown"]} == {"a": [7, 0, 4], "b": [0, 100, 3]}
+    assert [each["samples_total"] for each in shown["shown"]] == [11, 103]
     assert shown["total"] == {"samples": 114, "classes": [7, 100, 7]}
 
 
@@ -128,3 +132,28 @@ def test_counts_from_rounded_shares_add_up_and_a_release_of_nothing_has_none():
 )
 def test_a_description_that_is_none_costs_the_page_only_the_names(description, names):
     assert read_class_names(Task(3, 4, description=description)) == names
+
+
+@pytest.mark.parametrize(("bad", "outliers"), [("images", ["liar"]), ("labels", ["liar"]), (None, [])])
+def test_a_client_whose_samples_are_noise_is_marked_in_a_space(splits, bad, outliers):
+    """Whatever the honest ones have: five classes, all of them, one, or few samples."""
+    train, rng = splits.normalised().train, np.random.default_rng(0)
+    space = Agreement(Patches((1, 8, 8), sizes=(3, 4), filters=8))
+    there = Board(space.task(10))
+    for name, classes, count in (("half", 5, 60), ("all", 10, 60), ("one", 1, 30), ("few", 5, 10), ("liar", 10, 100)):
+        rows = rng.permutation(np.flatnonzero(train.labels < classes))[:count]
+        images, labels = train.images[rows], train.labels[rows]
+        if name == "liar" and bad == "images":
+            images = rng.standard_normal(images.shape, dtype=np.float32)
+        if name == "liar" and bad == "labels":
+            labels = rng.permutation(labels)
+        exchange = LocalExchange(there, name)
+        client = Client(None, (images, labels), exchange, name=name, method=CS, space=space, classes=10)
+        for _ in range(2):
+            assert client.round().trouble is None
+    shown = {each["name"]: each for each in view(there)["shown"]}
+    assert [name for name, each in shown.items() if each["outlier"]] == outliers
+    assert shown["one"]["strangeness"] is None, "of one class, nobody can be wrong"
+    for name in ("half", "all", "one"):
+        there.withdraw(name)
+    assert {each["strangeness"] for each in view(there)["shown"]} == {None}, "of two, nobody is unusual"

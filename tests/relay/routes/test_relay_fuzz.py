@@ -1,24 +1,38 @@
-"""Short runs of what `make soak` does for long: bad bodies, and all that the API's description lets one ask."""
+"""Short runs of what `make soak` does for long: bad bodies, and bad queries."""
+
+import random
+from urllib.parse import quote
 
 import numpy as np
 import pytest
 
 from repshare.errors import Malformed, Refused
+from repshare.relay.app import ROUTES
 from repshare.sharing.representations import Release, Representations
 from repshare.sharing.task import Task
 from repshare.sharing.wire import decode_release, encode_release
 from soak.bodies import frame
 from soak.fuzz import fuzz
-from soak.schema import explore
+from support.relays import start_open_relay
 
 
 def test_bodies_that_are_no_release_are_refused_and_change_nothing(tmp_path):
     assert fuzz(tmp_path, bodies=500)["bodies"] == 500
 
 
-def test_the_api_does_as_it_says_to_those_who_may_only_look(tmp_path):
-    asked = explore(tmp_path, examples=2, roles=("viewer",), names=("known",))
-    assert asked["viewer, known names"] > 100
+def test_no_query_and_no_path_makes_a_relay_fail(tmp_path):
+    """Each route, with values at random for all that any of them reads."""
+    values = ["", "alice", "-1", "0", "1e9", "nan", "9" * 30, "é\0", "a/b", "x" * 300]
+    names = ["client", "observations", "seed", "precision", "since", "members", "patience", "key", "call", "company"]
+    rng = random.Random(0)
+    with start_open_relay(tmp_path, "--rate", 0) as relay:
+        for path, ways in [*ROUTES.items()] * 10:
+            given = {name: quote(rng.choice(values), safe="") or "_" for name in ("client", "number", "step")}
+            query = {name: rng.choice(values) for name in rng.sample(names, 3)} | {"wait": 0}
+            task = rng.choice(["digits", "nothing"])
+            answer = relay.ask(rng.choice([*ways]), path.format(task=task, **given), params=query)
+            assert answer.status_code < 500, (path, given, query, answer.text)
+        assert not [line for line in relay.log() if line["level"] == "error"]
 
 
 def test_a_long_header_is_not_even_parsed():

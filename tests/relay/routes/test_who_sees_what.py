@@ -21,6 +21,7 @@ from repshare.errors import ConfigError
 from repshare.exchange.relay import Membership, RelayExchange
 from repshare.party.rounds import take_part
 from repshare.party.state import State
+from repshare.relay.app import ROUTES
 from repshare.relay.page.activity import read_activity
 from repshare.relay.tasks import Tasks
 from repshare.sharing.representations import Release, Representations
@@ -91,9 +92,8 @@ def crawl(relay, token=None):
     """Everything that can be fetched with this token, by its path."""
     given = {"task": "digits", "client": EVE, "number": 0, "step": 0, "name": "page.js"}
     query = {"wait": 0, "observations": 1000, "members": [EVE, "nobody"]}
-    paths = [*relay.ask("GET", "/openapi.json").json()["paths"], "/", "/openapi.json"]
     seen = {}
-    for each in paths:
+    for each in ROUTES:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         answer = relay.http.get(each.format(**given), params=query, headers=headers)
         seen[each] = SimpleNamespace(status=answer.status_code, said=repr(answer.headers).encode() + answer.content)
@@ -113,7 +113,7 @@ def test_who_has_the_database_has_all_releases_and_reports_by_name(relay):
     there = Tasks(database).get("digits")
     releases = there.board.store.read(lambda state: read_releases(state, NAMES))
     assert [encode_release(each) for each in releases] == [encode_release(share(name)) for name in NAMES]
-    assert read_activity(there.activity, [SOUTH])[1][SOUTH].report["model"] == f"network of {SOUTH}"
+    assert read_activity(there.activity, [SOUTH])[2][SOUTH]["model"] == f"network of {SOUTH}"
     database.close()
 
 
@@ -130,13 +130,12 @@ def test_a_client_is_nowhere_told_another_clients_name_round_or_samples(relay):
 
 
 def test_the_page_shows_a_client_its_own_row_and_how_many_there_are(relay):
-    none, own = (relay.ask("GET", "/v1/tasks/digits/page", relay.tokens["viewer"]).json() for who in (EVE, SOUTH))
-    assert (none["members"], none["clients"]) == ([], len(NAMES))
+    none, own = (relay.ask("GET", "/v1/tasks/digits/status", relay.tokens[who]).json() for who in (EVE, SOUTH))
+    assert (none["shown"], none["clients"]) == ([], len(NAMES))
     assert {each["client"] for each in none["refusals"]} <= {EVE}, "its own, of other tests too"
-    assert [(row["name"], row["samples"][0]) for row in own["members"]] == [(SOUTH, SAMPLES[SOUTH])]
-    assert own["traffic"]["up"] == own["members"][0]["bytes_up"], "its own, not all clients'"
+    assert [(row["name"], row["samples"][0]) for row in own["shown"]] == [(SOUTH, SAMPLES[SOUTH])]
+    assert own["traffic"]["up"] == own["shown"][0]["bytes_up"], "its own, not all clients'"
     assert not [name for name in NAMES if name != SOUTH and name in json.dumps(own)]
-    assert "refusals" not in relay.ask("GET", "/v1/tasks/digits/status", relay.tokens[EVE]).json()
 
 
 @pytest.mark.parametrize("peers", [[SOUTH], [SOUTH, "nobody"], list(NAMES)])
@@ -151,12 +150,6 @@ def test_a_client_cannot_ask_as_another_nor_read_its_release(relay):
     assert relay.teacher(relay.tokens[EVE], client=SOUTH).status_code == 403
     for method in ("GET", "HEAD", "POST"):
         assert relay.ask(method, f"{path(SOUTH)}/release", relay.tokens[EVE]).status_code == 405
-
-
-def test_in_the_status_a_client_sees_its_own_row_and_how_many_there_are(relay):
-    none, own = (relay.ask("GET", "/v1/tasks/digits/status", relay.tokens[who]).json() for who in (EVE, SOUTH))
-    assert (none["shown"], none["clients"]) == ([], len(NAMES))
-    assert [(row["name"], row["samples"]["0"]) for row in own["shown"]] == [(SOUTH, SAMPLES[SOUTH])]
 
 
 def test_a_client_that_is_not_among_the_first_hundred_sees_its_own_row(tmp_path):
@@ -248,9 +241,9 @@ def test_the_mean_of_a_class_that_one_client_alone_shares_is_that_clients(tmp_pa
 def test_who_looks_sees_names_rounds_counts_reports_and_refusals_but_no_release(relay):
     seen = crawl(relay, relay.tokens["viewer"])
     assert seen["/v1/tasks/{task}/teacher"].status == 403
-    assert {"/v1/tasks/{task}/page", "/v1/tasks/{task}/status"} <= telling(seen, SOUTH)
-    page = relay.ask("GET", "/v1/tasks/digits/page", relay.tokens["viewer"]).json()
-    row = next(each for each in page["members"] if each["name"] == SOUTH)
+    assert {"/v1/tasks/{task}/status"} <= telling(seen, SOUTH)
+    page = relay.ask("GET", "/v1/tasks/digits/status", relay.tokens["viewer"]).json()
+    row = next(each for each in page["shown"] if each["name"] == SOUTH)
     assert (row["round"], row["samples"][0], row["test_accuracy"]) == (ROUND, SAMPLES[SOUTH], 0.8765)
     assert row["model"] == f"network of {SOUTH}"
     assert NORTH in {refusal["client"] for refusal in page["refusals"]}
@@ -258,13 +251,13 @@ def test_who_looks_sees_names_rounds_counts_reports_and_refusals_but_no_release(
     assert telling({where: answer for where, answer in seen.items() if where.startswith("/v1")}, *numbers) == set()
 
 
-def test_with_a_public_page_everyone_sees_what_a_viewer_sees_but_no_status_and_no_teacher(tmp_path):
+def test_with_a_public_page_everyone_sees_what_a_viewer_sees_but_no_teacher(tmp_path):
     made, tokens, _ = start(tmp_path, "--public-page")
     with made as relay:
         relay.tokens = tokens
         publish(relay, share(SOUTH))
         seen = crawl(relay)
-    assert telling(seen, SOUTH) == {"/v1/tasks/{task}/page"}
+    assert telling(seen, SOUTH) == {"/v1/tasks/{task}/status"}
 
 
 # Outsiders

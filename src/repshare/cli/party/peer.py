@@ -11,7 +11,7 @@ from repshare.cli.party.client import WorkOptions, choose_folder, look_at_data, 
 from repshare.cli.party.preview import show_data, show_preview
 from repshare.cli.party.rounds import run_rounds, show_log
 from repshare.cli.terminal import say
-from repshare.config import Aggregation, Policy
+from repshare.config import Policy
 from repshare.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -49,8 +49,6 @@ class PeerOptions:
     """Require a certificate from peers that connect, and present ours."""
     timeout: float = 5.0
     """Time to wait for peers in a round, in seconds."""
-    aggregation: Aggregation = "mean"
-    """How the class means of peers are combined. median: bears fewer than half dishonest peers."""
 
     def __post_init__(self) -> None:
         if not (self.listen or self.connect or self.multicast):
@@ -137,7 +135,7 @@ def _agree(client: "Client", options: PeerOptions) -> "Task":
     from repshare.sharing.task import usual_norm_bound
 
     bound = usual_norm_bound(client.learner.dimension)
-    return client.learner.task(norm_bound=bound, aggregation=options.aggregation)
+    return client.learner.task(norm_bound=bound)
 
 
 def new(path: Path, /) -> None:

@@ -72,7 +72,7 @@ def create(name: str, /, storage: DatabaseOptions, values: TaskValues, common: A
 
     repshare relay tasks create mnist --classes 10 --dimension 84
 
-    repshare relay tasks create wards --classes 4 --dimension 128 --aggregation median --minimum-count 20
+    repshare relay tasks create wards --classes 4 --dimension 128 --minimum-count 20
 
     repshare relay tasks create scans --input-shape 1 28 28 --input-range 0 255 --class-names healthy ill
 
@@ -98,8 +98,8 @@ def _agree(values: TaskValues, options: AgreementOptions) -> dict[str, Any]:
         raise ConfigError(f"columns are for the space fourier, not {options.space[0]}: leave --space or --columns out")
     if values.dimension is not None or values.norm_bound is not None:
         raise ConfigError("--dimension and --norm-bound follow from the common space: leave them out")
-    if values.aggregation != "mean" or not values.weighted:
-        raise ConfigError("a common classifier is the sum of all parts: leave --aggregation and --no-weighted out")
+    if not values.weighted:
+        raise ConfigError("a common classifier is the sum of all parts: leave --no-weighted out")
     import numpy as np
 
     from repshare.space import Fourier, choose, exposure, shorten
@@ -190,7 +190,7 @@ def list_tasks(storage: DatabaseOptions, json: Json = False) -> None:
     for row in rows:
         ends = row["expire"]
         invited = ", ".join(f"{who} (until {ends[who]})" if who in ends else who for who in row["tokens"]) or "none"
-        size = f"{row['classes']} classes of {row['dimension']} numbers, {row['aggregation']}"
+        size = f"{row['classes']} classes of {row['dimension']} numbers"
         if row["space"] is not None:
             size = f"{row['classes']} classes in the common space {row['space']}"
             size += f" of {len(row['columns'])} named columns" if row["columns"] else ""

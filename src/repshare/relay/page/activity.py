@@ -12,7 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from repshare.stores import Store, Transaction, decoded
 
@@ -24,13 +24,6 @@ class Activity:
     last: float = 0.0  # seconds since 1970
     up: int = 0
     down: int = 0
-
-
-class ClientActivity(NamedTuple):
-    """A client's activity and its last report; without any, None and nothing."""
-
-    seen: Activity | None
-    report: dict[str, Any]
 
 
 class ActivityRecorder:
@@ -82,19 +75,15 @@ def forget(store: Store, clients: Collection[str]) -> None:
     store.transact(lambda state: state.delete([f"{kind}/{each}" for kind in ("seen", "report") for each in clients]))
 
 
-def read_activity(store: Store, clients: Sequence[str]) -> tuple[Activity, dict[str, ClientActivity]]:
-    """Return the traffic of all clients that ever were, and the activity of each of these."""
+def read_activity(
+    store: Store, clients: Sequence[str]
+) -> tuple[Activity, dict[str, Activity], dict[str, dict[str, Any]]]:
+    """The traffic of all clients that ever were; the activity of each of these, where there is any; their reports."""
     keys = ["traffic", *(f"{kind}/{client}" for client in clients for kind in ("seen", "report"))]
     kept = dict(zip(keys, store.read(lambda state: state.get(keys)), strict=True))
-
-    def read(client: str) -> ClientActivity:
-        seen, report = f"seen/{client}", f"report/{client}"
-        return ClientActivity(
-            None if kept[seen] is None else _decode(seen, kept[seen]),
-            decoded(report, json.loads, kept[report] or b"{}"),
-        )
-
-    return _decode("traffic", kept["traffic"]), {client: read(client) for client in clients}
+    seen = {client: _decode(key, kept[key]) for client in clients if kept[key := f"seen/{client}"] is not None}
+    reports = {client: decoded(key := f"report/{client}", json.loads, kept[key] or b"{}") for client in clients}
+    return _decode("traffic", kept["traffic"]), seen, reports
 
 
 def check_value(key: str, kept: bytes) -> None:

@@ -5,16 +5,15 @@ import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from statistics import median_low
+from statistics import median, median_low
 from typing import Any, TypeVar, cast
 
 import anyio.to_thread
 
 from repshare.board import Board
-from repshare.board.board import BoardStatus
 from repshare.board.state import BoardMember, BoardState, read_releases
 from repshare.errors import ConfigError, Damaged
-from repshare.relay.page.activity import ClientActivity, read_activity
+from repshare.relay.page.activity import Activity, read_activity
 from repshare.sharing.columns import read_columns
 from repshare.sharing.task import Task
 from repshare.stores import Store, Transaction
@@ -26,6 +25,9 @@ MOST_COLUMNS = 200  # that are shown
 REFUSALS = 50
 SHARE = 40  # a document that cost a second of the processor is served for this many seconds
 AT_ONCE_BYTES = 4_000_000  # of releases that are read in one transaction, so that no request waits long for the store
+STRANGE = 4.0  # times the usual error on own samples: an outlier
+FEWEST = 3  # clients below which none is called one
+USUAL_ERROR = 0.1  # the least that counts as usual
 FIGURES = ("test_accuracy", "train_accuracy", "held_out", "held_out_alone", "gap", "in_use", "model", "privacy")
 
 Made = TypeVar("Made")
@@ -69,54 +71,54 @@ def make_view(
     away_seconds: float,
     own: str | None = None,
 ) -> bytes:
-    """Return the document; for the client `own`, with nothing about other clients but their number.
+    """The document; for the client `own`, with nothing about other clients but their number.
 
     `store`: of the clients' activity.
     """
-    status = board.status(SHOWN) if own is None else _show_only(board, own)
-    task, now, outliers = board.task, time.time(), set(status.outliers())
-    traffic, activities = read_activity(store, [member.name for member in status.shown])
-    samples, refused = _count_samples(board, status.shown), {each.name: each.reason for each in board.named()}
-    members = [
+    status, task, now = board.status(SHOWN if own is None else 0), board.task, time.time()
+    found = board.find(own) if own else None
+    members = status.shown if own is None else [found] if found else []
+    traffic, seen, reports = read_activity(store, [member.name for member in members])
+    named = [each for each in board.named() if own in (None, each.name)]
+    parts, refused = _read_parts(board, members), {each.name: each.reason for each in named}
+    strangeness = {} if own else _compare({name: error for name, (_, error) in parts.items() if error is not None})
+    shown = [
         {
-            **_describe_member(member, activities[member.name], now, away_seconds),
-            "outlier": member.name in outliers,
+            **_describe_member(member, seen.get(member.name), reports[member.name], now, away_seconds),
+            "strangeness": strangeness.get(member.name),
+            "outlier": strangeness.get(member.name, 0.0) > STRANGE,
             "refused": refused.get(member.name),
-            "samples": samples.get(member.name, []),
+            "samples": parts[member.name][0] if member.name in parts else [],
             "samples_total": _count_all(task, member),
         }
-        for member in status.shown
+        for member in members
     ]
     if own is not None:
-        up, down = (sum(each[way] for each in members) for way in ("bytes_up", "bytes_down"))
+        up, down = (sum(each[way] for each in shown) for way in ("bytes_up", "bytes_down"))
     else:
         up, down = traffic.up, traffic.down
     document = {
         "name": name,
         "own": own,
-        **{field: getattr(task, field) for field in ("classes", "dimension", "aggregation", "space")},
+        **{field: getattr(task, field) for field in ("classes", "dimension", "space")},
         "class_names": read_class_names(task),
         "columns": _describe_columns(task),
         "total": None if task.space is None else _read_total(board),
         "now": now,
         "version": status.version,
         "clients": status.clients,
-        "round": median_low(member.round for member in status.shown) if status.shown else 0,  # no minority decides it
-        "members": members,
+        "round": median_low(member.round for member in members) if members else 0,  # no minority decides it
+        "shown": shown,
+        "left_out": [each._asdict() for each in named],
         "traffic": {"up": up, "down": down},
         "refusals": [each for each in refusals if own in (None, each["client"])][-REFUSALS:][::-1],
     }
     return json.dumps(document, separators=(",", ":")).encode()
 
 
-def _show_only(board: Board, client: str) -> BoardStatus:
-    """Return the state of the board with one of its clients, if it has published, and without a judgement."""
-    status, member = board.status(limit=0), board.find(client)
-    return status._replace(shown=[] if member is None else [member], strangeness=[None] if member else [])
-
-
-def _describe_member(member: BoardMember, activity: ClientActivity, now: float, away_seconds: float) -> dict[str, Any]:
-    seen, report = activity
+def _describe_member(
+    member: BoardMember, seen: Activity | None, report: Mapping[str, Any], now: float, away_seconds: float
+) -> dict[str, Any]:
     last = seen.last if seen else member.published
     return {
         "name": member.name,
@@ -156,20 +158,21 @@ def _count_all(task: Task, member: BoardMember) -> int:
     return sum(counts) if task.space is None else max(counts, default=0)
 
 
-def _count_samples(board: Board, members: Sequence[BoardMember]) -> dict[str, list[int]]:
-    """Return the number of samples of each class that each client has; of none, where there are many classes."""
+def _read_parts(board: Board, members: Sequence[BoardMember]) -> dict[str, tuple[list[int], float | None]]:
+    """Each client's samples of each class, and its error on its own; of none, where there are many classes."""
     task = board.task
     if task.classes > MOST_CLASSES:
         return {}
     if task.space is None:
-        return {each.name: [each.samples.get(label, 0) for label in range(task.classes)] for each in members}
-    found, names, size = dict[str, list[int]](), list[str](), 0
+        return {each.name: ([each.samples.get(label, 0) for label in range(task.classes)], None) for each in members}
+    found, names, size = dict[str, tuple[list[int], float | None]](), list[str](), 0
 
     def work(state: Transaction) -> None:
         for name in names:
             with suppress(Damaged):  # which its owner is told of, and `relay check` names
                 for release in read_releases(state, [name]):  # none, if it has left meanwhile
-                    found[name] = task.layout.count_classes(release.means, task.classes, task.dimension)
+                    rows, shape = release.means, (task.classes, task.dimension)
+                    found[name] = task.layout.count_classes(rows, *shape), task.layout.own_error(rows, *shape)
 
     for number, member in enumerate(members, start=1):
         names.append(member.name)
@@ -178,6 +181,14 @@ def _count_samples(board: Board, members: Sequence[BoardMember]) -> dict[str, li
             board.store.read(work)
             names, size = [], 0
     return found
+
+
+def _compare(errors: Mapping[str, float]) -> dict[str, float]:
+    """How many times more often than usual each client is wrong about samples of its own, where enough tell."""
+    if len(errors) < FEWEST:
+        return {}
+    usual = max(median(errors.values()), USUAL_ERROR)
+    return {name: error / usual for name, error in errors.items()}
 
 
 def _read_total(board: Board) -> dict[str, Any]:

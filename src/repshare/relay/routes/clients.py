@@ -75,7 +75,7 @@ async def teacher(service: Service, request: Request) -> Response:
     if size >= LARGE_BYTES:  # more is known by one more read
         size = await service.run(size_of_teacher, opened.board, wants)
     service.reserve(request, size)
-    body = await service.teach(opened.board, client, wants, size)
+    body = await service.read(opened.board.store, partial(opened.board.teach_in, client=client, wants=wants), size)
     service.metrics.bytes_out.inc(len(body))
     service.activity.note(name, client, down=len(body))
     return Response(body, media_type="application/octet-stream")

@@ -1,4 +1,4 @@
-"""Endpoints for viewers: the page, its data, and clients' reports."""
+"""Endpoints of the page: itself, what it shows, and clients' reports."""
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
@@ -12,7 +12,7 @@ MOST_REPORT_BYTES = 4096
 
 
 async def front(service: Service, _: Request) -> Response:
-    """Return the page."""
+    """Show the page."""
     needs_token = not (service.options.insecure or service.options.public_page)
     return HTMLResponse(site.make_front(needs_token=needs_token), headers=site.HEADERS)
 
@@ -31,11 +31,11 @@ async def report(service: Service, request: Request) -> Response:
     return Response(b"{}", media_type="application/json")
 
 
-async def page(service: Service, request: Request) -> Response:
-    """A task as the page shows it.
+async def status(service: Service, request: Request) -> Response:
+    """Show a task, as the page does.
 
-    For viewers; for everyone with --public-page. A client is shown its own row, and the totals that it
-    learns from. At most some seconds old.
+    To viewers; to everyone with --public-page. A client is shown its own row, and the totals that it learns from. At
+    most some seconds old.
     """
     public = service.options.public_page
     grant, opened = await service.enter_task(request, public=public)

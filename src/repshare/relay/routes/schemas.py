@@ -1,4 +1,4 @@
-"""What requests may hold: queries, and bodies of JSON. /openapi.json describes them by these models."""
+"""What requests may hold: queries, and bodies of JSON."""
 
 import json
 from contextlib import suppress

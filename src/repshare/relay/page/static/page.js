@@ -11,7 +11,6 @@ const MOST_NAMES = 12; // classes in the headline
 const MOST_REFUSALS = 12;
 const UNITS = ["B", "kB", "MB", "GB", "TB", "PB"];
 const COLOURS = 10; // of classes, in page.css
-const COMBINED = { mean: "averaged", median: "combined by median", trimmed: "combined by trimmed mean", geometric: "combined by geometric median" };
 const SHARED = "Clients share averages of representations: not data, not weights.";
 const SHARED_IN_SPACE = "Clients share weighted averages of vectors that a public map makes of their samples: not data, not a network’s weights. The total is a linear classifier.";
 
@@ -73,7 +72,7 @@ async function watch(name) {
     let answer = null;
     try {
       if (view) await ask(`${path}/news?wait=${WAIT_SECONDS}&since=${view.version}`, signal);
-      answer = await ask(`${path}/page`, signal);
+      answer = await ask(`${path}/status`, signal);
     } catch (error) {
       if (!signal.aborted) trouble(error);
     }
@@ -98,8 +97,8 @@ function take(answer) {
   drift = view.now - Date.now() / 1000;
   answered();
   showAll();
-  const wasOnline = new Set(before?.members.filter(({ online }) => online).map(({ name }) => name));
-  const gone = view.members.filter(({ name, online }) => !online && wasOnline.has(name));
+  const wasOnline = new Set(before?.shown.filter(({ online }) => online).map(({ name }) => name));
+  const gone = view.shown.filter(({ name, online }) => !online && wasOnline.has(name));
   if (gone.length) say("announce", `${gone.map(({ name }) => name).join(", ")} went offline.`);
 }
 
@@ -161,14 +160,14 @@ function showAll() {
 }
 
 function about() {
-  if (!view.space) return `${view.classes} classes, ${view.dimension} numbers in a representation, ${COMBINED[view.aggregation]}`;
+  if (!view.space) return `${view.classes} classes, ${view.dimension} numbers in a representation`;
   const names = view.class_names.slice(0, MOST_NAMES), more = view.class_names.length - names.length;
   const listed = names.length ? `: ${names.join(", ")}${more ? ` and ${whole(more)} more` : ""}` : "";
   return `${view.classes} classes${listed}. Common space of ${whole(view.dimension)} dimensions (${view.space})`;
 }
 
 function showSummary() {
-  const { members, clients, round, traffic } = view, own = view.own !== null;
+  const { shown: members, clients, round, traffic } = view, own = view.own !== null;
   const online = members.filter((member) => member.online).length, rounds = members.map((member) => member.round);
   say("sum-clients", whole(clients));
   say("sum-clients-note", own ? "only your own row is shown" : online === clients ? "all online" : `${whole(online)} of ${whole(members.length)} online`);
@@ -185,12 +184,12 @@ function showSummary() {
 }
 
 function mean(figure) {
-  const told = view.members.map((member) => member[figure]).filter((value) => value !== undefined);
+  const told = view.shown.map((member) => member[figure]).filter((value) => value !== undefined);
   return told.length ? told.reduce((sum, value) => sum + value, 0) / told.length : null;
 }
 
 function showMembers() {
-  const { members, clients } = view, more = clients - members.length, now = Date.now() / 1000 + drift;
+  const { shown: members, clients } = view, more = clients - members.length, now = Date.now() / 1000 + drift;
   replaceRows("members", members.map((member) => memberRow(member, now)));
   find("clients").classList.toggle("no-privacy", !members.some(({ privacy }) => privacy));
   find("clients").classList.toggle("no-gap", !members.some(({ gap }) => gap !== undefined));
