@@ -16,7 +16,6 @@ import pytest
 from repshare.cli.main import main
 from repshare.errors import ConfigError
 from repshare.relay.auth import DAY_SECONDS, Access, Grant
-from repshare.relay.monitoring import audit_log
 from repshare.relay.monitoring.audit_log import AuditLog
 from repshare.stores import open_database
 from support.processes import REPSHARE
@@ -140,30 +139,27 @@ def test_it_may_go_to_standard_output_or_be_named_in_the_environment(tmp_path, m
         AuditLog(str(tmp_path / "missing" / "audit.jsonl"))
 
 
-def test_several_writers_rotate_one_file_without_losing_a_line(tmp_path, monkeypatch):
-    monkeypatch.setattr(audit_log, "MOST_BYTES", 20_000)
+def test_several_writers_share_one_file_that_another_program_may_rotate(tmp_path):
     path = tmp_path / "audit.jsonl"
 
     def write(who):
-        for number in range(200):
+        for number in range(100):
             AuditLog(str(path)).note("publish", "client", who, number=number)
 
-    writers = [threading.Thread(target=write, args=(f"writer {number}",)) for number in range(4)]
-    for each in writers:
-        each.start()
-    for each in writers:
-        each.join()
+    for turn in range(2):
+        writers = [threading.Thread(target=write, args=(f"writer {turn} {number}",)) for number in range(4)]
+        for each in writers:
+            each.start()
+        for each in writers:
+            each.join()
+        path.rename(tmp_path / f"audit.jsonl.{turn}")
     files = sorted(tmp_path.iterdir())
-    assert len(files) > 3
-    assert all(file.stat().st_size <= 20_000 and mode(file) == 0o600 for file in files)
-    found = [json.loads(line) for file in files for line in file.read_text().splitlines()]
-    assert sorted((line["by"]["name"], line["number"]) for line in found) == [
-        (f"writer {writer}", number) for writer in range(4) for number in range(200)
-    ]
-    monkeypatch.setattr(audit_log, "MOST_FILES", 2)
-    for _ in range(1000):
-        AuditLog(str(path)).note("publish", "client", "x")
-    assert {file.name for file in tmp_path.iterdir()} >= {"audit.jsonl", "audit.jsonl.1", "audit.jsonl.2"}
+    assert [mode(file) for file in files] == [0o600] * 2
+    found = [[json.loads(line) for line in file.read_text().splitlines()] for file in files]
+    for turn, told in enumerate(found):
+        assert sorted((line["by"]["name"], line["number"]) for line in told) == [
+            (f"writer {turn} {writer}", number) for writer in range(4) for number in range(100)
+        ]
 
 
 def test_a_token_ends_when_its_days_are_over(tmp_path):
@@ -171,9 +167,8 @@ def test_a_token_ends_when_its_days_are_over(tmp_path):
     access = Access(open_database("memory"), now=lambda: now)
     token, forever = (access.invite(Grant("client", name, "t"), days=days) for name, days in (("a", 2), ("b", None)))
     now += 2 * DAY_SECONDS - 1
-    assert access.find(token).name == access.find_cached(token).name == "a"
+    assert access.find(token).name == "a"
     now += 2
-    assert access.find_cached(token) is None, "also where it was found a moment ago"
     assert access.find(token) is None
     assert access.find(forever).name == "b"
     now -= 10
@@ -254,8 +249,7 @@ def test_what_a_relay_and_its_commands_write_is_for_their_owner_alone(tmp_path):
             made = {path.name: mode(path) for path in tmp_path.iterdir() if path.suffix not in (".out", ".err")}
     finally:
         os.umask(before)
-    log = {"audit.jsonl", ".audit.jsonl.lock"}
-    wanted = {"relay.db", "relay.db-wal", "relay.db-shm", "alice.token", "monday.db", *log}
+    wanted = {"relay.db", "relay.db-wal", "relay.db-shm", "alice.token", "monday.db", "audit.jsonl"}
     assert made == dict.fromkeys(wanted, 0o600)
 
 

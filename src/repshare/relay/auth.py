@@ -49,8 +49,6 @@ def check_client_name(text: str) -> None:
 
 Role = Literal["client", "viewer"]
 
-REMEMBERED_SECONDS = 1.0  # how long a revoked token may still work in a relay that has just seen it
-MOST_REMEMBERED = 100_000
 MOST_DAYS = 36_500
 DAY_SECONDS = 86_400.0
 SKEW_SECONDS = 300.0  # by which clocks of relays over one database may differ
@@ -77,15 +75,9 @@ class TokenEntry(NamedTuple):
 class Access:
     """The tokens in a database. Every relay and command on the same database sees the same ones."""
 
-    def __init__(
-        self,
-        database: Database,
-        clock: Callable[[], float] = time.monotonic,
-        now: Callable[[], float] = time.time,
-    ) -> None:
-        """`clock` says for how long something is remembered, `now` when a token expires."""
-        self.store, self._clock, self._now = database.store("access"), clock, now
-        self._remembered: dict[str, tuple[float, TokenEntry]] = {}  # by id, with the time until which it may be used
+    def __init__(self, database: Database, now: Callable[[], float] = time.time) -> None:
+        """`now` says when a token expires."""
+        self.store, self._now = database.store("access"), now
 
     def invite(
         self,
@@ -110,16 +102,15 @@ class Access:
         expires = None if days is None else now + days * DAY_SECONDS
         entry = TokenEntry(token_id, grant, _digest(secret), now, expires)
 
-        def work(state: Transaction) -> list[TokenEntry]:
+        def work(state: Transaction) -> None:
             before = _tokens_of(state, grant.task, grant.name)
             if before and not renew:
                 where = f" in {grant.task}" if grant.task is not None else ""
                 raise Refused(f"{grant.name} has a token{where} already: revoke it, or --renew it")
             _end(state, before)
             state.set({f"token/{token_id}": _encode(entry)})
-            return before
 
-        self._forget(self.store.transact(work))
+        self.store.transact(work)
         return f"rs_{token_id}_{secret}"
 
     def revoke(self, name: str, task: str | None) -> Grant:
@@ -133,19 +124,11 @@ class Access:
             _end(state, ended)
             return ended
 
-        ended = self.store.transact(work)
-        self._forget(ended)
-        return ended[0].grant
+        return self.store.transact(work)[0].grant
 
     def revoke_all(self, task: str) -> None:
         """End all tokens of a task."""
-
-        def work(state: Transaction) -> list[TokenEntry]:
-            ended = _tokens_of(state, task)
-            _end(state, ended)
-            return ended
-
-        self._forget(self.store.transact(work))
+        self.store.transact(lambda state: _end(state, _tokens_of(state, task)))
 
     def find(self, token: str) -> Grant | None:
         """The grant of a token; None if it is unknown, revoked or expired."""
@@ -154,16 +137,9 @@ class Access:
     def find_in(self, state: Transaction, token: str) -> Grant | None:
         """The grant of a token, read within a transaction of the store."""
         token_id, secret = split_token(token)
-        entry = self._remember(token_id, *state.get([f"token/{token_id}"]))
+        (kept,) = state.get([f"token/{token_id}"])
+        entry = None if kept is None else _decode(token_id, kept)
         return entry.grant if entry and self._is_valid(entry, secret) else None
-
-    def find_cached(self, token: str) -> Grant | None:
-        """The grant of a token found at most a second ago; None if the database must be asked."""
-        token_id, secret = split_token(token)
-        until, entry = self._remembered.get(token_id, (0.0, None))
-        if entry is None or self._clock() > until or not self._is_valid(entry, secret):
-            return None
-        return entry.grant
 
     def _is_valid(self, entry: TokenEntry, secret: str) -> bool:
         """Whether this is the token's secret, and the token has not expired.
@@ -186,20 +162,6 @@ class Access:
                 _decode(key[6:], kept)
 
         return self.store.read(lambda state: find_faults(state, decode))
-
-    def _forget(self, ended: Sequence[TokenEntry]) -> None:
-        for entry in ended:
-            self._remembered.pop(entry.id, None)
-
-    def _remember(self, token_id: str, kept: bytes | None) -> TokenEntry | None:
-        if kept is None:
-            self._remembered.pop(token_id, None)
-            return None
-        if len(self._remembered) >= MOST_REMEMBERED:
-            self._remembered.clear()
-        entry = _decode(token_id, kept)
-        self._remembered[token_id] = (self._clock() + REMEMBERED_SECONDS, entry)
-        return entry
 
 
 def _tokens_of(state: Transaction, task: str | None, name: str | None = None) -> list[TokenEntry]:

@@ -70,7 +70,7 @@ class RelayServer(uvicorn.Server):
         """Start listening, and log the address: from now on a signal stops the relay without losing data."""
         await super().startup(sockets)
         logs.log_event("listening", url=self._url)
-        print(f"repshare relay at {self._url}. Ctrl-C stops it.", flush=True)
+        print(f"repshare relay at {self._url} (Ctrl-C stops it)", flush=True)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Finish what is under way."""

@@ -5,9 +5,9 @@ import logging
 import math
 import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Hashable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
 
 import anyio.to_thread
 from starlette.requests import Request
@@ -42,6 +42,8 @@ STRANGERS = "strangers"
 ANYONE = Grant("viewer", "anyone", None)  # what an insecure relay allows everyone
 LARGE_BYTES = 262_144  # of an answer: those that take more are made apart, so that the others need not wait for them
 VISITOR = Grant("viewer", "visitor", None)  # anonymous, of a public page
+RECENT_SECONDS = 1.0  # for which a token or a task that was ended elsewhere may still be served
+MOST_RECENT = 100_000
 FRESH_SECONDS = 0.5  # for which any document of the page, or a check of the store, is served
 
 Arguments = ParamSpec("Arguments")
@@ -71,6 +73,7 @@ class Service:
         self._reading, self._large, self._writing = Batcher(), Batcher(), Batcher()
         self._alone = asyncio.Lock()
         self._waits = Counter[Hashable]()
+        self._recent: dict[tuple[str, str], tuple[float, Any]] = {}  # tokens and tasks, until when each may be used
         self.lines = RateLimitedLog(LINES_A_SECOND, 5 * LINES_A_SECOND)
 
     async def run(
@@ -162,9 +165,9 @@ class Service:
             scheme, _, token = request.headers.get("authorization", "").partition(" ")
             if scheme.lower() != "bearer":
                 raise _unauthorised("no token was sent: Authorization: Bearer <token>")
-            grant = self.access.find_cached(token)
-            if grant is None:
-                grant = await self.read(self.access.store, lambda state: self.access.find_in(state, token))
+            grant = await self._recall(
+                ("token", token), lambda: self.read(self.access.store, lambda state: self.access.find_in(state, token))
+            )
         if grant is None:
             raise _unauthorised("the token is unknown, revoked or expired")
         request.scope["grant"] = grant
@@ -182,12 +185,22 @@ class Service:
 
     async def open(self, name: str) -> OpenTask:
         """Return the task of this name and its board."""
-        opened = self.tasks.find_cached(name)
-        if opened is None and is_name(name):
-            opened = await self.run(self.tasks.find, name)
+        opened = await self._recall(("task", name), lambda: self.run(self.tasks.find, name)) if is_name(name) else None
         if opened is None:
             raise Problem("unknown", f"there is no task {name[:80]!r}")
         return opened
+
+    async def _recall(self, key: tuple[str, str], look: Callable[[], Awaitable[Result | None]]) -> Result | None:
+        """What was found under this key at most a second ago; otherwise, what `look` finds."""
+        until, kept = self._recent.get(key, (0.0, None))
+        if time.monotonic() < until:
+            return cast(Result, kept)
+        if len(self._recent) >= MOST_RECENT:
+            self._recent.clear()
+        self._recent.pop(key, None)
+        if (found := await look()) is not None:
+            self._recent[key] = time.monotonic() + RECENT_SECONDS, found
+        return found
 
     async def version(self, name: str) -> int:
         """Return the version of the board of the task of this name."""
@@ -218,7 +231,7 @@ class Service:
         told = {"kind": problem.kind, "status": problem.status, "reason": problem.logged[:500], **about}
         self.lines.write(grant or "", f"{grant.role} {grant.name}" if grant else STRANGERS, "refused", level, **told)
         # Of this task's members only: a stranger must not be able to push their refusals out.
-        if grant and grant.task in (None, task) and isinstance(task, str) and self.tasks.find_cached(task):
+        if grant and grant.task in (None, task) and isinstance(task, str) and ("task", task) in self._recent:
             kept = self.refusals.setdefault(task, deque(maxlen=REFUSALS_KEPT))
             who, reason = str(client or "")[:80], problem.detail[:500]
             kept.append({"time": time.time(), "client": who, "kind": problem.kind, "reason": reason})

@@ -1,16 +1,14 @@
 """The tasks of a relay: each with its description in the registry, and its board in a store of its own.
 
-In the registry, under a task's name: its description and identity. A task that is not there was deleted only if
-`deleted` has its identity; otherwise the registry has lost it, and nothing of the task is touched.
+In the registry, under a task's name: its description and identity.
 """
 
 import json
-import math
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from repshare.board import Board
@@ -20,7 +18,7 @@ from repshare.secure import Meetings
 from repshare.sharing.task import Task, check_class_names, usual_norm_bound
 from repshare.stores import Database, Store, Transaction, decoded, find_faults
 
-REMEMBERED_SECONDS = 1.0  # how long a task that another process deleted may still be served
+KINDS = ("task", "meetings", "activity", "notes")  # of a task's stores; notes: a map, up to commit 15ddcbb
 MOST_CLASSES = 10_000  # some work is done class by class
 MOST_NUMBERS = 2**24  # C · d' of a task: 64 MB of class means
 FEWEST_MEMBERS = 3  # of a masked group: of two, each knows the other's part
@@ -37,23 +35,20 @@ class TaskEntry(NamedTuple):
     secret: str  # what is drawn for clients depends on it, so that it cannot be predicted
 
 
-@dataclass
-class OpenTask:
+class OpenTask(NamedTuple):
     """A task in use."""
 
     entry: TaskEntry
     board: Board
     meetings: Meetings
     activity: Store  # of its clients, for the page
-    until: float  # when to look at the registry again
 
 
 class Tasks:
     """The tasks in a database. Every relay and command on the same database sees the same ones."""
 
-    def __init__(self, database: Database, clock: Callable[[], float] = time.monotonic) -> None:
-        self._database, self._clock = database, clock
-        self._registry, self._deleted = database.store("tasks"), database.store("deleted")
+    def __init__(self, database: Database) -> None:
+        self._database, self._registry = database, database.store("tasks")
         self._open: dict[str, OpenTask] = {}
 
     def create(self, name: str, task: Task) -> bool:
@@ -73,31 +68,17 @@ class Tasks:
 
         return self._registry.transact(work)
 
-    def find_cached(self, name: str) -> OpenTask | None:
-        """The task of this name if it was found at most a second ago; None if the database must be asked."""
-        opened = self._open.get(name)
-        return opened if opened and self._clock() <= opened.until else None
-
     def find(self, name: str) -> OpenTask | None:
-        """Return the task of this name and its board; None if there is none."""
-        opened = self._open.get(name)  # before the registry is read: what it no longer has then is gone for good
+        """The task of this name and its board; None if there is none."""
         entry = self._registry.read(lambda state: _read(state, name))
-        if opened is not None and (entry is None or entry.identity != opened.entry.identity):
-            old, opened = self._open.pop(name).entry, None
-            if self._deleted.read(lambda state: state.get([old.identity])) != [None]:
-                self._clear(old)  # of what came in here after it was deleted, maybe elsewhere
         if entry is None:
+            self._open.pop(name, None)
             return None
-        if opened is None:
-            self._drop_map(entry)
-            opened = self._open[name] = OpenTask(
-                entry,
-                Board(entry.task, self._store(entry), key=entry.secret.encode()),
-                Meetings(self._meetings(entry)),
-                self._activity(entry),
-                0.0,
-            )
-        opened.until = self._clock() + REMEMBERED_SECONDS
+        opened = self._open.get(name)
+        if opened is None or opened.entry.identity != entry.identity:
+            board = Board(entry.task, self._store("task", entry), key=entry.secret.encode())
+            meetings, activity = Meetings(self._store("meetings", entry)), self._store("activity", entry)
+            opened = self._open[name] = OpenTask(entry, board, meetings, activity)
         return opened
 
     def get(self, name: str) -> OpenTask:
@@ -126,35 +107,15 @@ class Tasks:
 
     def delete(self, name: str) -> None:
         """Delete a task, its releases and its tokens. Safe to repeat after an interruption."""
-        opened = self.get(name)
-        self._deleted.transact(lambda state: state.set({opened.entry.identity: name.encode()}))
+        entry = self.get(name).entry
         Access(self._database).revoke_all(name)
-        self._clear(opened.entry)
+        for kind in KINDS:
+            self._store(kind, entry).clear()
         self._registry.transact(lambda state: state.delete([name]))
-        opened.until = -math.inf
-        self._clear(opened.entry)  # of what came in meanwhile
 
-    def _clear(self, entry: TaskEntry) -> None:
-        for store in (self._store(entry), self._meetings(entry), self._activity(entry)):
-            store.clear()
-
-    def _drop_map(self, entry: TaskEntry) -> None:
-        """Delete what commit 15ddcbb and earlier ones kept for the page: a map, with class means of all clients."""
-        notes = self._database.store(f"notes:{entry.name}:{entry.identity}")
-        if notes.read(lambda state: state.get(["traffic"])) != [None]:
-            notes.clear()
-
-    def _store(self, entry: TaskEntry) -> Store:
-        # The identity is part of the name: a relay that has not noticed yet that a task was deleted and created
-        # again writes into the old one.
-        return self._database.store(f"task:{entry.name}:{entry.identity}")
-
-    def _meetings(self, entry: TaskEntry) -> Store:
-        return self._database.store(f"meetings:{entry.name}:{entry.identity}")
-
-    def _activity(self, entry: TaskEntry) -> Store:
-        # Apart from the board: writing one must never make a change to the other begin again.
-        return self._database.store(f"activity:{entry.name}:{entry.identity}")
+    def _store(self, kind: str, entry: TaskEntry) -> Store:
+        """A store of a task. A task that is deleted and created again has others."""
+        return self._database.store(f"{kind}:{entry.name}:{entry.identity}")
 
 
 def make_task(fields: Mapping[str, Any]) -> Task:

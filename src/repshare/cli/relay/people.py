@@ -9,9 +9,9 @@ from repshare.cli.parsing import Json, print_json
 from repshare.cli.relay.database import DatabaseOptions, Stored
 from repshare.errors import ConfigError
 from repshare.files import write_atomically
-from repshare.relay.auth import REMEMBERED_SECONDS, Grant, Role
+from repshare.relay.auth import Grant, Role
 
-UNTIL_NOTICED_SECONDS = 2 * REMEMBERED_SECONDS  # until every relay has noticed a revoked token
+UNTIL_NOTICED_SECONDS = 2.0  # until every relay has noticed a revoked token
 
 
 def invite(

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from repshare.cli.parsing import Json, print_json
 from repshare.cli.relay.database import DatabaseOptions, Stored
+from repshare.cli.relay.people import UNTIL_NOTICED_SECONDS
 from repshare.config import SpaceLoss
 from repshare.errors import ConfigError
 from repshare.fields import check_least
@@ -234,6 +235,9 @@ def delete(name: str, /, storage: DatabaseOptions, yes: bool = False) -> None:
         what = f"{_count(releases, 'release')}, {_count(tokens, 'token')}"
         if not yes:
             _confirm(f"delete the task {name} ({what}) in {relay.place}? There is no way back")
+        relay.access.revoke_all(name)
+        if tokens:
+            time.sleep(UNTIL_NOTICED_SECONDS)  # nobody publishes in it any more
         relay.tasks.delete(name)
         relay.audit.note_operator("delete", task=name)
     print(f"task {name} deleted: {what}", file=sys.stderr)

@@ -10,15 +10,13 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
-from repshare.files import OWNER_ONLY, explain_errors, lock
+from repshare.files import OWNER_ONLY, explain_errors
 
 Action = Literal["create", "delete", "backup", "restore", "invite", "revoke", "publish", "withdraw", "leave-out"]
 
 STANDARD_OUTPUT = "-"
-MOST_BYTES = 50_000_000  # of a file; then it is renamed and another begun
-MOST_FILES = 10
 
 
 class AuditLog:
@@ -56,24 +54,6 @@ class AuditLog:
 
 
 def _append(path: Path, line: bytes) -> None:
-    """Add a line, while no other process adds one or renames the file."""
-    with _open(path.with_name(f".{path.name}.lock")) as held:
-        lock(held)
-        if path.exists() and path.stat().st_size + len(line) > MOST_BYTES:
-            _rotate(path)
-        with _open(path) as file:
-            file.write(line)
-
-
-def _rotate(path: Path) -> None:
-    """Rename file.9 to file.10 and so on, and the file itself to file.1; remove the oldest."""
-    for number in range(MOST_FILES - 1, 0, -1):
-        older = path.with_name(f"{path.name}.{number}")
-        if older.exists():
-            older.replace(path.with_name(f"{path.name}.{number + 1}"))
-    path.replace(path.with_name(f"{path.name}.1"))
-
-
-def _open(path: Path) -> IO[bytes]:
-    """Open a file to add to it; a new one is for its owner alone."""
-    return open(path, "ab", buffering=0, opener=lambda name, flags: os.open(name, flags, OWNER_ONLY))
+    """Add a line in one write: processes may share a file, and another program may rename it at any moment."""
+    with open(path, "ab", buffering=0, opener=lambda name, flags: os.open(name, flags, OWNER_ONLY)) as file:
+        file.write(line)
