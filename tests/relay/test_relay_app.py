@@ -352,7 +352,7 @@ def test_each_token_may_ask_only_so_often(tmp_path):
 def test_a_fault_nobody_foresaw_is_answered_and_the_log_says_where(caplog):
     app = make_app(open_database("memory"), RelayOptions(insecure=True))
     app.state.service.tasks.create("digits", Task(10, 8))
-    app.state.service.activity = None  # a fault in the relay itself
+    app.state.service.presence = None  # a fault in the relay itself
 
     async def ask():
         transport = httpx2.ASGITransport(app, raise_app_exceptions=False)

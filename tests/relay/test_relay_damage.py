@@ -103,11 +103,12 @@ def test_a_damaged_token_is_not_called_a_wrong_one_and_costs_its_holder_only(ser
 
 def test_everything_that_is_damaged_is_named_and_a_backup_is_the_cure(served, stores, tmp_path):
     relay, tokens = served
-    eventually(lambda: "traffic" in stores("activity").items(), "activity is stored")
+    path = "/v1/tasks/digits/clients/alice/report"
+    assert relay.ask("PUT", path, tokens["alice"], json={"round": 1}).status_code == 200
     assert repshare("relay", "check", cwd=tmp_path) == ""
     repshare("relay", "backup", "good.db", cwd=tmp_path)
     relay.stop()
-    for kind, key in (("task", "release/bob"), ("task", "row/0/2"), ("activity", "traffic")):
+    for kind, key in (("task", "release/bob"), ("task", "row/0/2"), ("activity", "report/alice")):
         garble(stores(kind), key)
     garble(stores("access"), f"token/{tokens['carol'].split('_')[1]}")
     told = repshare("relay", "check", cwd=tmp_path, expect=1)

@@ -1,4 +1,4 @@
-"""Work in the background: old releases expire, and the activity of clients is stored."""
+"""Work in the background: old releases expire, and lines that were left out of the log are counted."""
 
 import asyncio
 import logging
@@ -17,8 +17,8 @@ SECONDS = 1.0  # between two turns of each work
 
 @asynccontextmanager
 async def work_in_background(service: Service) -> AsyncIterator[dict[str, Any]]:
-    """Work until the end of the block (with the application's state); then answer all who wait, and store the rest."""
-    works = [asyncio.create_task(_repeat(each, service)) for each in (_expire, _record, _count_omitted_lines)]
+    """Work until the end of the block (with the application's state); then answer all who wait."""
+    works = [asyncio.create_task(_repeat(each, service)) for each in (_expire, _count_omitted_lines)]
     try:
         yield {"service": service}
     finally:
@@ -27,7 +27,6 @@ async def work_in_background(service: Service) -> AsyncIterator[dict[str, Any]]:
             each.cancel()
             with suppress(asyncio.CancelledError):
                 await each
-        await _record(service)
 
 
 async def _repeat(work: Callable[[Service], Awaitable[None]], service: Service) -> None:
@@ -63,21 +62,12 @@ async def _expire_in(service: Service, name: str) -> None:
         await asyncio.sleep(0)
 
 
-async def _record(service: Service) -> None:
-    """Store the activity of clients since the last time."""
-    for task, recent in service.activity.take().items():
-        with _logging_errors("record clients' activity"):
-            opened = await service.run(service.tasks.find, task)
-            if opened is not None:
-                await service.run(activity.flush, opened.activity, recent)
-
-
 async def _count_omitted_lines(service: Service) -> None:
     service.lines.flush()
 
 
 def expire(opened: OpenTask) -> int:
-    """Forget some releases that are too old, and the activity of their clients; return how many, 0 if none is left."""
+    """Forget some releases that are too old, and their clients' reports; return how many, 0 if none is left."""
     gone = opened.board.expire()
     if gone:
         activity.forget(opened.activity, gone)

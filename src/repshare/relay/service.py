@@ -26,7 +26,7 @@ from repshare.relay.monitoring.audit_log import Action, AuditLog
 from repshare.relay.monitoring.logs import RateLimitedLog
 from repshare.relay.monitoring.metrics import Metrics
 from repshare.relay.options import RelayOptions
-from repshare.relay.page.activity import ActivityRecorder
+from repshare.relay.page.activity import Presence
 from repshare.relay.page.document import SharedDocuments
 from repshare.relay.problems import Problem
 from repshare.relay.tasks import OpenTask, Tasks
@@ -63,7 +63,7 @@ class Service:
     def __init__(self, database: Database, options: RelayOptions, audit: AuditLog) -> None:
         self.database, self.options, self._audit, self.audited = database, options, audit, audit.kept
         self.access, self.tasks, self.versions = Access(database), Tasks(database), VersionWatch()
-        self.activity = ActivityRecorder()
+        self.presence = Presence()
         self.documents, self.health = SharedDocuments(FRESH_SECONDS), SharedDocuments(FRESH_SECONDS)
         self.unread, self.heads = ConnectionQuota(MEMORY_BYTES), ConnectionQuota(HEADS_BYTES)
         self.connections = ConnectionQuota(options.connections)

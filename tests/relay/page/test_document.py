@@ -37,7 +37,7 @@ def publish(board, client, round):
 
 
 def view(board, store=None, own=None):
-    return json.loads(make_view("t", board, store or MemoryStore(), [], 30, own))
+    return json.loads(make_view("t", board, store or MemoryStore(), {}, [], 30, own))
 
 
 def part_of(*labels, seed=0):
@@ -47,39 +47,30 @@ def part_of(*labels, seed=0):
     return make_part(vectors, weights, np.array(labels), np.zeros((len(labels), 8), bool), shrinkage=1.0)
 
 
-def test_activity_adds_up_over_relays_and_restarts():
-    store, clock = MemoryStore(), Clock()
-    for _ in range(2):
-        recorder = activity.ActivityRecorder(clock)
-        recorder.note("t", "alice", up=10)
-        recorder.note("t", "alice", down=5)
-        for recent in recorder.take().values():
-            activity.flush(store, recent)
-        clock.now += 7
-    traffic, found, _ = activity.read_activity(store, ["alice", "bob"])
-    assert (traffic.up, traffic.down) == (20, 10)
-    assert found == {"alice": activity.Activity(1007.0, 20, 10)}
+def test_traffic_and_presence_add_up_and_are_bounded(monkeypatch):
+    monkeypatch.setattr(activity, "MOST_CLIENTS", 3)
+    clock = Clock()
+    presence = activity.Presence(clock)
+    presence.note("t", "alice", up=10)
+    clock.now += 7
+    presence.note("t", "alice", down=5)
+    assert presence.of("t") == {"alice": activity.Activity(1007.0, 10, 5)}
+    assert presence.of("other") == {}
+    for number in range(10):
+        presence.note("t", f"invented {number}")
+    assert len(presence.of("t")) <= 3
 
 
-def test_one_who_never_published_leaves_no_trace():
-    store, recorder = MemoryStore(), activity.ActivityRecorder()
-    recorder.note("t", "invented", down=5)
-    activity.flush(store, recorder.take()["t"])
-    assert not store.items()
-
-
-def test_a_client_whose_release_grew_too_old_leaves_nothing_but_its_traffic_in_the_sum():
-    clock, recorder, tasks = Clock(), activity.ActivityRecorder(), Tasks(open_database("memory"))
+def test_a_client_whose_release_grew_too_old_leaves_nothing():
+    clock, tasks = Clock(), Tasks(open_database("memory"))
     tasks.create("t", Task(3, 4, max_age=100.0))
     opened = tasks.get("t")
     opened.board.clock = clock
     publish(opened.board, "alice", 1)
-    recorder.note("t", "alice", up=10)
-    activity.flush(opened.activity, recorder.take()["t"])
     activity.record(opened.activity, "alice", {"round": 1})
     clock.now += YEAR
     assert expire(opened) == 1
-    assert [*opened.activity.items()] == ["traffic"]
+    assert not opened.activity.items()
 
 
 @pytest.mark.parametrize("lie", [0, 2**31 - 1])

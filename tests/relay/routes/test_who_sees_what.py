@@ -22,7 +22,7 @@ from repshare.exchange.relay import Membership, RelayExchange
 from repshare.party.rounds import take_part
 from repshare.party.state import State
 from repshare.relay.app import ROUTES
-from repshare.relay.page.activity import read_activity
+from repshare.relay.page.activity import read_reports
 from repshare.relay.tasks import Tasks
 from repshare.sharing.representations import Release, Representations
 from repshare.sharing.task import Task
@@ -113,7 +113,7 @@ def test_who_has_the_database_has_all_releases_and_reports_by_name(relay):
     there = Tasks(database).get("digits")
     releases = there.board.store.read(lambda state: read_releases(state, NAMES))
     assert [encode_release(each) for each in releases] == [encode_release(share(name)) for name in NAMES]
-    assert read_activity(there.activity, [SOUTH])[2][SOUTH]["model"] == f"network of {SOUTH}"
+    assert read_reports(there.activity, [SOUTH])[SOUTH]["model"] == f"network of {SOUTH}"
     database.close()
 
 

@@ -1,20 +1,20 @@
-"""A task's clients as the page shows them: when each was last seen, its traffic, and what it chose to report.
+"""A task's clients as the page shows them: when this relay last saw each, its traffic, and what it chose to report.
 
-Traffic is counted in memory, so that fetching a teacher does not write, and stored about once a second:
+Presence and traffic are in memory, so that fetching a teacher writes nothing. Reports are stored:
 
-seen/CLIENT     an Activity
 report/CLIENT   its last report
-traffic         bytes up and down of all clients that ever were
 """
 
 import json
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
-from repshare.stores import Store, Transaction, decoded
+from repshare.stores import Store, decoded
+
+MOST_CLIENTS = 100_000  # of a task that are remembered: without tokens, anyone may ask under any name
 
 
 @dataclass
@@ -26,43 +26,26 @@ class Activity:
     down: int = 0
 
 
-class ActivityRecorder:
-    """The activity since the store was last updated. Used from one event loop."""
+class Presence:
+    """The activity of clients since this relay began. Used from one event loop."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._pending: dict[str, dict[str, Activity]] = {}  # by task and client
+        self._seen = defaultdict[str, dict[str, Activity]](dict)  # by task and client
 
     def note(self, task: str, client: str, *, up: int = 0, down: int = 0) -> None:
         """Count a request of a client."""
-        recent = self._pending.setdefault(task, defaultdict(Activity))[client]
-        recent.last = self._clock()
-        recent.up += up
-        recent.down += down
+        seen = self._seen[task]
+        if client not in seen and len(seen) >= MOST_CLIENTS:
+            seen.clear()
+        activity = seen.setdefault(client, Activity())
+        activity.last = self._clock()
+        activity.up += up
+        activity.down += down
 
-    def take(self) -> dict[str, dict[str, Activity]]:
-        """Return the activity by task and client, and forget it."""
-        taken, self._pending = self._pending, {}
-        return taken
-
-
-def flush(store: Store, recent: Mapping[str, Activity]) -> None:
-    """Add recent activity to the stored. Clients that never published leave no trace: anyone may ask under any name."""
-
-    def work(state: Transaction) -> None:
-        kept = state.get(["traffic", *(f"seen/{client}" for client in recent)])
-        traffic, written = _decode("traffic", kept[0]), dict[str, bytes]()
-        for (client, new), value in zip(recent.items(), kept[1:], strict=True):
-            if value is None and not new.up:
-                continue
-            key = f"seen/{client}"
-            before = _decode(key, value)
-            written[key] = _encode(Activity(new.last, before.up + new.up, before.down + new.down))
-            traffic = Activity(new.last, traffic.up + new.up, traffic.down + new.down)
-        if written:
-            state.set({**written, "traffic": _encode(traffic)})
-
-    store.transact(work)
+    def of(self, task: str) -> dict[str, Activity]:
+        """The clients of a task that were seen here."""
+        return dict(self._seen[task]) if task in self._seen else {}
 
 
 def record(store: Store, client: str, report: Mapping[str, Any]) -> None:
@@ -71,32 +54,18 @@ def record(store: Store, client: str, report: Mapping[str, Any]) -> None:
 
 
 def forget(store: Store, clients: Collection[str]) -> None:
-    """Remove all that is stored of these clients."""
-    store.transact(lambda state: state.delete([f"{kind}/{each}" for kind in ("seen", "report") for each in clients]))
+    """Remove the reports of these clients."""
+    store.transact(lambda state: state.delete([f"report/{client}" for client in clients]))
 
 
-def read_activity(
-    store: Store, clients: Sequence[str]
-) -> tuple[Activity, dict[str, Activity], dict[str, dict[str, Any]]]:
-    """The traffic of all clients that ever were; the activity of each of these, where there is any; their reports."""
-    keys = ["traffic", *(f"{kind}/{client}" for client in clients for kind in ("seen", "report"))]
-    kept = dict(zip(keys, store.read(lambda state: state.get(keys)), strict=True))
-    seen = {client: _decode(key, kept[key]) for client in clients if kept[key := f"seen/{client}"] is not None}
-    reports = {client: decoded(key := f"report/{client}", json.loads, kept[key] or b"{}") for client in clients}
-    return _decode("traffic", kept["traffic"]), seen, reports
+def read_reports(store: Store, clients: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The last report of each of these clients; an empty one where there is none."""
+    keys = [f"report/{client}" for client in clients]
+    kept = zip(clients, keys, store.read(lambda state: state.get(keys)), strict=True)
+    return {client: decoded(key, json.loads, value or b"{}") for client, key, value in kept}
 
 
 def check_value(key: str, kept: bytes) -> None:
     """Raise Damaged if a stored value cannot be read."""
-    if key.startswith("report/"):
+    if key.startswith("report/"):  # up to commit 38a6b14d, activity was stored, too
         decoded(key, json.loads, kept)
-    else:
-        _decode(key, kept)
-
-
-def _encode(activity: Activity) -> bytes:
-    return json.dumps(asdict(activity)).encode()
-
-
-def _decode(key: str, kept: bytes | None) -> Activity:
-    return decoded(key, lambda: Activity(**json.loads(kept))) if kept is not None else Activity()

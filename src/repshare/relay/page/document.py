@@ -13,7 +13,7 @@ import anyio.to_thread
 from repshare.board import Board
 from repshare.board.state import BoardMember, BoardState, read_releases
 from repshare.errors import ConfigError, Damaged
-from repshare.relay.page.activity import Activity, read_activity
+from repshare.relay.page.activity import Activity, read_reports
 from repshare.sharing.columns import read_columns
 from repshare.sharing.task import Task
 from repshare.stores import Store, Transaction
@@ -67,18 +67,19 @@ def make_view(
     name: str,
     board: Board,
     store: Store,
+    seen: Mapping[str, Activity],
     refusals: Iterable[Mapping[str, Any]],
     away_seconds: float,
     own: str | None = None,
 ) -> bytes:
     """The document; for the client `own`, with nothing about other clients but their number.
 
-    `store`: of the clients' activity.
+    `store`: of the clients' reports. `seen`: those that this relay has seen.
     """
     status, task, now = board.status(SHOWN if own is None else 0), board.task, time.time()
     found = board.find(own) if own else None
     members = status.shown if own is None else [found] if found else []
-    traffic, seen, reports = read_activity(store, [member.name for member in members])
+    reports = read_reports(store, [member.name for member in members])
     named = [each for each in board.named() if own in (None, each.name)]
     parts, refused = _read_parts(board, members), {each.name: each.reason for each in named}
     strangeness = {} if own else _compare({name: error for name, (_, error) in parts.items() if error is not None})
@@ -93,10 +94,7 @@ def make_view(
         }
         for member in members
     ]
-    if own is not None:
-        up, down = (sum(each[way] for each in shown) for way in ("bytes_up", "bytes_down"))
-    else:
-        up, down = traffic.up, traffic.down
+    counted = [each for name, each in seen.items() if own in (None, name)]
     document = {
         "name": name,
         "own": own,
@@ -110,7 +108,7 @@ def make_view(
         "round": median_low(member.round for member in members) if members else 0,  # no minority decides it
         "shown": shown,
         "left_out": [each._asdict() for each in named],
-        "traffic": {"up": up, "down": down},
+        "traffic": {"up": sum(each.up for each in counted), "down": sum(each.down for each in counted)},
         "refusals": [each for each in refusals if own in (None, each["client"])][-REFUSALS:][::-1],
     }
     return json.dumps(document, separators=(",", ":")).encode()
@@ -119,13 +117,14 @@ def make_view(
 def _describe_member(
     member: BoardMember, seen: Activity | None, report: Mapping[str, Any], now: float, away_seconds: float
 ) -> dict[str, Any]:
-    last = seen.last if seen else member.published
+    last = min([member.published, *([seen.last] if seen else [])], key=lambda date: abs(now - date))
     return {
         "name": member.name,
         "round": member.round,
+        "published": member.published,
         "seen": last,
         "online": abs(now - last) <= away_seconds,  # a date in the future is stale, too: the clock was set back
-        "bytes_up": seen.up if seen else member.bytes,
+        "bytes_up": seen.up if seen else 0,
         "bytes_down": seen.down if seen else 0,
         **{figure: report[figure] for figure in FIGURES if figure in report},
     }

@@ -42,7 +42,7 @@ async def publish(service: Service, request: Request) -> Response:
         digest = hashlib.sha256(body).hexdigest()
         service.note_action(request, "publish", task=name, client=client, sha256=digest, bytes=len(body))
     service.metrics.bytes_in.inc(len(body))
-    service.activity.note(name, client, up=len(body))
+    service.presence.note(name, client, up=len(body))
     service.versions.notify(name)
     return _version(version)
 
@@ -77,7 +77,7 @@ async def teacher(service: Service, request: Request) -> Response:
     service.reserve(request, size)
     body = await service.read(opened.board.store, partial(opened.board.teach_in, client=client, wants=wants), size)
     service.metrics.bytes_out.inc(len(body))
-    service.activity.note(name, client, down=len(body))
+    service.presence.note(name, client, down=len(body))
     return Response(body, media_type="application/octet-stream")
 
 
@@ -91,7 +91,7 @@ async def news(service: Service, request: Request) -> Response:
     grant, opened = await service.enter_task(request, public=public)
     name, asked = opened.entry.name, parse_query(NewsQuery, request)
     if asked.client or (grant.role == "client" and not service.options.insecure):
-        service.activity.note(name, _caller(service, asked.client, grant))
+        service.presence.note(name, _caller(service, asked.client, grant))
     with service.waiting(request):
         return _version(await service.versions.wait(name, asked.since, asked.wait, lambda: service.version(name)))
 

@@ -27,7 +27,7 @@ async def report(service: Service, request: Request) -> Response:
     async with service.receive(request, opened, MOST_REPORT_BYTES) as body:
         reported = parse(RoundReport, request, body).model_dump(exclude_none=True)
         await service.run(activity.record, opened.activity, client, reported)
-    service.activity.note(opened.entry.name, client)
+    service.presence.note(opened.entry.name, client)
     return Response(b"{}", media_type="application/json")
 
 
@@ -40,10 +40,11 @@ async def status(service: Service, request: Request) -> Response:
     public = service.options.public_page
     grant, opened = await service.enter_task(request, public=public)
     own = grant.name if grant.role == "client" else None
-    refusals, away_seconds = service.list_refusals(opened.entry.name), service.options.away_seconds
+    name, away_seconds = opened.entry.name, service.options.away_seconds
+    refusals, seen = service.list_refusals(name), service.presence.of(name)
     made = await service.documents.get(
         ("page" if own is None else f"page/{own}", opened.entry.identity),
-        lambda: make_view(opened.entry.name, opened.board, opened.activity, refusals, away_seconds, own),
+        lambda: make_view(name, opened.board, opened.activity, seen, refusals, away_seconds, own),
     )
     service.charge(request, len(made))
     return Response(made, media_type="application/json", headers={"Cache-Control": "no-store"})
