@@ -127,19 +127,6 @@ def test_a_redis_that_lost_its_last_changes_is_noticed_in_the_midst_of_work(redi
     database.close()
 
 
-def test_who_holds_the_lock_and_dies_stops_the_others_for_a_while_only(redis_url, monkeypatch):
-    from repshare.stores import redis as stores
-
-    monkeypatch.setattr(stores, "LOCK_SECONDS", 1.0)
-    database = open_database(redis_url)
-    store = database.store("t")
-    assert store.make_lock().acquire()
-    assert not store.make_lock().acquire()
-    store.transact(lambda state: state.set({"a": b"1"}))
-    assert store.items() == {"a": b"1"}
-    database.close()
-
-
 def test_a_relay_finds_no_fault_with_what_is_kept_in_redis(tmp_path, redis_url):
     def check(*options):
         return run_warm("relay", "check", "--db", redis_url, *options, cwd=tmp_path).returncode

@@ -144,7 +144,7 @@ class Board(Server):
         return wire.encode_teacher(teacher._replace(space=self.task.space), wants.precision)
 
     def version(self) -> int:
-        """Return a number that grows with every change."""
+        """A number that grows with every change."""
         return self.store.read(lambda state: BoardState(self.task, state).version)
 
     def expire(self) -> list[str]:
@@ -158,7 +158,7 @@ class Board(Server):
         return gone
 
     def _find_old(self, state: Transaction) -> list[str]:
-        """Return those of the next clients that are silent for too long. Last rows come first: they fill free slots."""
+        """Those of the next clients that are silent for too long. Last rows come first: they fill free slots."""
         there, old = BoardState(self.task, state), list[str]()
         end = min(self._unseen or there.count, there.count)
         self._unseen = max(0, end - LOOKED_AT)
@@ -196,7 +196,7 @@ class Board(Server):
         return self.store.read(lambda state: BoardState(self.task, state, [client]).member(client))
 
     def named(self) -> list[NamedClient]:
-        """Return the clients whose parts are refused or left out, and why."""
+        """The clients whose parts are refused or left out, and why."""
         if not self.task.compared:
             return []
         return self.store.read(lambda state: Votes(self.task, state, self.key).list_named())
@@ -206,7 +206,7 @@ class Board(Server):
         return self.store.read(lambda state: BoardCheck(self.task, state)).faults
 
     def save(self) -> bytes:
-        """Return all that the board keeps, as bytes."""
+        """All that the board keeps, as bytes."""
         return wire.encode_items(self.store.items())
 
     def load(self, saved: bytes) -> None:

@@ -63,7 +63,7 @@ class Slots(NamedTuple):
 
     @classmethod
     def decode(cls, kept: bytes | None) -> "Slots":
-        """Return a client's slots; an unknown client owns none. Raises ValueError or struct.error."""
+        """A client's slots; an unknown client owns none. Raises ValueError or struct.error."""
         if kept is None:
             return cls({}, [])
         length, shared, *numbers = struct.unpack(f"<{len(kept) // 8}q", kept)
@@ -123,7 +123,7 @@ class BoardState:
         return self._totals
 
     def release(self, client: str) -> Release | None:
-        """Return a client's last release, if it has any."""
+        """A client's last release, if it has any."""
         body = self.bodies[client]
         return None if body is None else decoded(release_key(client), wire.decode_release, body)
 
@@ -153,21 +153,21 @@ class BoardState:
             self.state.set({row_key(self._members, slot): row})
 
     def members(self, numbers: Iterable[int]) -> list[BoardMember]:
-        """Return the clients in these slots of the last buffer."""
+        """The clients in these slots of the last buffer."""
         places = [(self._members, number) for number in numbers]
         found = zip(places, self.rows(places), strict=True)
         return [decoded(row_key(*place), decode_member, name, row) for place, (name, row) in found]
 
     def first_members(self, limit: int) -> list[BoardMember]:
-        """Return up to `limit` clients; fewer, where the number of classes makes that too much."""
+        """Up to `limit` clients; fewer, where the number of classes makes that too much."""
         return self.members(range(min(self.count, limit, max(1, MOST_COUNTS // self.task.rows))))
 
     def member(self, client: str) -> BoardMember | None:
-        """Return this client, if it has published anything."""
+        """This client, if it has published anything."""
         return next(iter(self.members(self.slots[client].owned.get(self._members, ()))), None)
 
     def rows(self, places: Sequence[Place]) -> list[tuple[str, bytes]]:
-        """Return the owner's name and the contents of each of these rows."""
+        """The owner's name and the contents of each of these rows."""
         keys = list(starmap(row_key, places))
         return list(map(read_row, keys, self.state.get(keys)))
 
@@ -252,19 +252,19 @@ def decode_head(task: Task, kept: bytes | None) -> NDArray[np.int64]:
 
 
 def read_slots(state: Transaction, client: str) -> Slots:
-    """Return a client's slots."""
+    """A client's slots."""
     return decoded(slots_key(client), Slots.decode, state.get([slots_key(client)])[0])
 
 
 def read_releases(state: Transaction, clients: Sequence[str]) -> list[Release]:
-    """Return the last releases of these clients, where they have any."""
+    """The last releases of these clients, where they have any."""
     keys = [release_key(client) for client in clients]
     found = zip(keys, state.get(keys), strict=True)
     return [decoded(key, wire.decode_release, body) for key, body in found if body is not None]
 
 
 def read_row(key: str, row: bytes | None) -> tuple[str, bytes]:
-    """Return a row's owner and contents."""
+    """A row's owner and contents."""
     owner, mark, contents = (row or b"").partition(b"\n")
     if not mark:
         raise Damaged(key, "the row is missing" if row is None else "it names no owner")
@@ -275,7 +275,7 @@ def read_row(key: str, row: bytes | None) -> tuple[str, bytes]:
 
 
 def decode_rows(rows: Iterable[bytes], labels: Sequence[int], columns: int) -> Representations:
-    """Return rows of these classes' buffers. Raises ValueError."""
+    """Rows of these classes' buffers. Raises ValueError."""
     counts, vectors = list[int](), list[bytes]()
     for row in rows:
         count, _, vector = row.partition(b"\n")
@@ -298,17 +298,17 @@ def decode_member(name: str, row: bytes) -> BoardMember:
 
 
 def release_key(client: str) -> str:
-    """Return the key of a client's release."""
+    """The key of a client's release."""
     return f"release/{client}"
 
 
 def slots_key(client: str) -> str:
-    """Return the key of a client's slots."""
+    """The key of a client's slots."""
     return f"place/{client}"
 
 
 def row_key(buffer: int, slot: int) -> str:
-    """Return the key of a row."""
+    """The key of a row."""
     return f"row/{buffer}/{slot}"
 
 

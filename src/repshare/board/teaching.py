@@ -14,7 +14,7 @@ from repshare.stores import decoded
 
 
 def draw(there: BoardState, client: str, wants: Wants, key: bytes) -> list[Place]:
-    """Return the observations that a client will see: their classes, and their slots in the classes' buffers."""
+    """The observations that a client will see: their classes, and their slots in the classes' buffers."""
     shared = np.flatnonzero(there.numbers[1 : 1 + there.task.rows]).tolist()
     if not shared:  # in a common space, nobody shares observations
         return []
@@ -25,7 +25,7 @@ def draw(there: BoardState, client: str, wants: Wants, key: bytes) -> list[Place
 
 
 def make_teacher(there: BoardState, client: str, wants: Wants, drawn: Sequence[Place] = ()) -> Teacher:
-    """Return the teacher of a client that learns from everyone, and sees these observations."""
+    """The teacher of a client that learns from everyone, and sees these observations."""
     there.state.get(["totals", *map(row_key, *zip(*drawn, strict=True))] if drawn else ["totals"])  # at once
     left: NDArray[np.int64] = there.totals.numbers[:, -1].copy()  # (C,)  other clients that share a class
     left[there.slots[client].classes] -= 1
@@ -38,7 +38,7 @@ def make_teacher(there: BoardState, client: str, wants: Wants, drawn: Sequence[P
 
 
 def make_teacher_of_peers(there: BoardState, client: str, wants: Wants, key: bytes) -> Teacher:
-    """Return the teacher of a client that named those that it learns from."""
+    """The teacher of a client that named those that it learns from."""
     task, rng = there.task, make_random(there, client, wants, key)
     releases = read_releases(there.state, sorted(set(wants.peers or ()) - {client}))
     totals = Totals.zeros(task.rows, task.columns)
@@ -52,7 +52,7 @@ def make_teacher_of_peers(there: BoardState, client: str, wants: Wants, key: byt
 
 
 def make_random(there: BoardState, client: str, wants: Wants, key: bytes) -> random.Random:
-    """Return randomness for one question about one version: always the same, and unpredictable without the key."""
+    """Randomness for one question about one version: always the same, and unpredictable without the key."""
     if not key:
         return random.Random(wants.seed)
     asked = f"{there.version}\n{client}\n{wants.seed}".encode()

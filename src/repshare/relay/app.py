@@ -11,6 +11,7 @@ from starlette.datastructures import State
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Mount, Route, Router
+from starlette.staticfiles import StaticFiles
 from starlette.types import Message, Receive, Scope, Send
 
 from repshare.relay.background import work_in_background
@@ -62,7 +63,7 @@ class RelayApp:
         self._service = service
         routes = [Route(path, partial(_answer, service, ways), methods=[*ways]) for path, ways in ROUTES.items()]
         self._router = Router(
-            [*routes, Mount("/static", site.FILES)],
+            [*routes, Mount("/static", StaticFiles(directory=site.FOLDER))],
             redirect_slashes=False,
             lifespan=lambda _: work_in_background(service),
         )
@@ -80,8 +81,8 @@ class RelayApp:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                if self._service.versions.stopped:  # a stop is near: no more requests over this connection
-                    message["headers"] = [*message["headers"], (b"connection", b"close")]
+                ending = [(b"connection", b"close")] if self._service.versions.stopped else []  # no more requests
+                message["headers"] = [*message["headers"], *site.HEADERS, *ending]
             elif connection:
                 connection.sending = len(message.get("body", b""))
             await send(message)

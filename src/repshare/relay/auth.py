@@ -17,15 +17,13 @@ from typing import Literal, NamedTuple
 from repshare.errors import ConfigError, Damaged, Refused
 from repshare.stores import Database, Transaction, decoded, find_faults
 
-PATTERN = r"^[\w .\-]{1,64}$"
-_ALLOWED = re.compile(PATTERN.replace("$", r"\Z"))  # Python's $ would let a newline through
-CLIENT_PATTERN = r"^[^/\x00-\x1f\x7f]{1,64}$"  # roughly: what is printable is a longer story than a pattern
-LONGEST = 64
+TASK_NAME = re.compile(r"[\w .\-]{1,64}")
+LONGEST = 64  # characters of a client's name
 
 
 def is_name(text: str) -> bool:
     """Whether this may name a task."""
-    return _ALLOWED.match(text) is not None and text.strip(" .") != ""
+    return TASK_NAME.fullmatch(text) is not None and text.strip(" .") != ""
 
 
 def is_client_name(text: str) -> bool:
@@ -150,7 +148,7 @@ class Access:
         return hmac.compare_digest(entry.digest, _digest(secret)) and not expired
 
     def entries(self) -> list[TokenEntry]:
-        """Return all tokens, without their secrets, the oldest first."""
+        """All tokens, without their secrets, the oldest first."""
         kept = self.store.read(lambda state: list(state.scan("token/")))
         return sorted((_decode(key[6:], value) for key, value in kept), key=lambda entry: entry.created)
 
@@ -179,7 +177,7 @@ def _end(state: Transaction, ended: Sequence[TokenEntry]) -> None:
 
 
 def split_token(token: str) -> tuple[str, str]:
-    """Return a token's id and its secret; both empty if this is no token."""
+    """A token's id and its secret; both empty if this is no token."""
     mark, _, rest = token.partition("_")
     token_id, _, secret = rest.partition("_")
     return (token_id, secret) if mark == "rs" and token_id.isalnum() and token_id.isascii() else ("", "")

@@ -33,7 +33,7 @@ class Batcher:
         self._busy = False
 
     async def do(self, run: Run, work: Work[Result], size: int = 0) -> Result:
-        """Return the work's result once its transaction is over, or raise its error: then none of its changes are made.
+        """The work's result once its transaction is over, or raise its error: then none of its changes are made.
 
         Args:
             run: a store's `transact` or `read`
@@ -82,7 +82,7 @@ class Batcher:
 
 
 def _attempt(batch: Sequence[_Waiting], state: Transaction) -> list[Any]:
-    """Return each work's result, or its error: then none of its changes are made."""
+    """Each work's result, or its error: then none of its changes are made."""
     outcomes = list[Any]()
     for each in batch:
         changes = Changes(state.get, state.scan)

@@ -125,7 +125,7 @@ class ConnectionQuota:
 
 
 def size_of_rows(task: Task, rows: int, *, totals: bool = True) -> int:
-    """Return the bytes that these rows take while they are read or written.
+    """The bytes that these rows take while they are read or written.
 
     `totals`: and the sums over clients.
     """
@@ -137,7 +137,7 @@ def size_of_rows(task: Task, rows: int, *, totals: bool = True) -> int:
 
 
 def size_of_teacher(board: Board, wants: Wants) -> int:
-    """Return the bytes that this question's answer will take, by what the board holds now."""
+    """The bytes that this question's answer will take, by what the board holds now."""
 
     def work(state: Transaction) -> int:
         task = board.task
@@ -148,7 +148,7 @@ def size_of_teacher(board: Board, wants: Wants) -> int:
 
 
 async def read_body(request: Request, most_bytes: int, seconds: float, take: Take = lambda size: None) -> bytes:
-    """Return the request's body, read up to `most_bytes` and for at most `seconds`; `take` is told each part's size."""
+    """The request's body, read up to `most_bytes` and for at most `seconds`; `take` is told each part's size."""
     announced = request.headers.get("content-length")
     if announced is not None and announced.isdigit() and int(announced) > most_bytes:
         raise Problem("too-large", f"a body of {int(announced):,} bytes; at most {most_bytes:,} are accepted")

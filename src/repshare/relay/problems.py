@@ -60,7 +60,7 @@ class Problem(Exception):
 
 
 def from_error(error: Exception) -> Problem:
-    """Return any error as the problem that a client is told of."""
+    """Any error as the problem that a client is told of."""
     match error:
         case Problem():
             return error
@@ -81,7 +81,7 @@ def from_error(error: Exception) -> Problem:
 
 
 def respond(problem: Problem) -> Response:
-    """Return a problem as a response."""
+    """A problem as a response."""
     status, title = KINDS[problem.kind]
     body = {
         "type": f"urn:repshare:problem:{problem.kind}",

@@ -184,7 +184,7 @@ class Service:
             raise Problem("refused", f"{client[:80]!r} cannot name a client")
 
     async def open(self, name: str) -> OpenTask:
-        """Return the task of this name and its board."""
+        """The task of this name and its board."""
         opened = await self._recall(("task", name), lambda: self.run(self.tasks.find, name)) if is_name(name) else None
         if opened is None:
             raise Problem("unknown", f"there is no task {name[:80]!r}")
@@ -203,7 +203,7 @@ class Service:
         return found
 
     async def version(self, name: str) -> int:
-        """Return the version of the board of the task of this name."""
+        """The version of the board of the task of this name."""
         opened = await self.open(name)
         return await self.run(opened.board.version)
 
@@ -237,7 +237,7 @@ class Service:
             kept.append({"time": time.time(), "client": who, "kind": problem.kind, "reason": reason})
 
     def list_refusals(self, task: str) -> list[dict[str, Any]]:
-        """Return the last refusals in a task, the oldest first."""
+        """The last refusals in a task, the oldest first."""
         return list(self.refusals.get(task, ()))
 
     def note_action(self, request: Request, action: Action, **about: Any) -> None:

@@ -82,14 +82,14 @@ class Tasks:
         return opened
 
     def get(self, name: str) -> OpenTask:
-        """Return the task of this name and its board. Raises ConfigError if there is none."""
+        """The task of this name and its board. Raises ConfigError if there is none."""
         opened = self.find(name)
         if opened is None:
             raise ConfigError(f"there is no task {name[:80]!r}")
         return opened
 
     def entries(self) -> list[TaskEntry]:
-        """Return all tasks that can be read, by name; `find_faults` names the others."""
+        """All tasks that can be read, by name; `find_faults` names the others."""
         kept = self._registry.read(lambda state: dict(state.scan("")))
         found = (_find(name, kept[name]) for name in sorted(kept) if is_name(name))  # not copies by earlier versions
         return [entry for entry in found if entry]
@@ -119,7 +119,7 @@ class Tasks:
 
 
 def make_task(fields: Mapping[str, Any]) -> Task:
-    """Return a task with these fields; without a norm bound, with the usual one."""
+    """A task with these fields; without a norm bound, with the usual one."""
     bound = fields["norm_bound"] or usual_norm_bound(fields["dimension"], fields.get("format", "features"))
     compared = fields.get("compared")
     if compared is None:
@@ -128,7 +128,7 @@ def make_task(fields: Mapping[str, Any]) -> Task:
 
 
 def differences(there: Task, wanted: Task) -> str:
-    """Return the values in which two tasks differ, for people."""
+    """The values in which two tasks differ, for people."""
     here, new = asdict(there), asdict(wanted)
     return ", ".join(f"{key} {here[key]} there, {new[key]} wanted" for key in here if here[key] != new[key])
 
@@ -156,13 +156,13 @@ def _encode(entry: TaskEntry) -> bytes:
 
 
 def _read(state: Transaction, name: str) -> TaskEntry | None:
-    """Return a task as the registry has it; None if it has none."""
+    """A task as the registry has it; None if it has none."""
     (kept,) = state.get([name])
     return None if kept is None else _decode(name, kept)
 
 
 def _find(name: str, kept: bytes) -> TaskEntry | None:
-    """Return a task; None if it cannot be read."""
+    """A task; None if it cannot be read."""
     with suppress(Damaged, ConfigError):
         return _decode(name, kept)
     return None

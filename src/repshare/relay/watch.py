@@ -33,7 +33,7 @@ class VersionWatch:
             watcher.answer(None)
 
     async def wait(self, task: str, since: int, seconds: float, look: Look) -> int:
-        """Return the task's version: at once if it is not `since`, otherwise when it changes or the time is over."""
+        """The task's version: at once if it is not `since`, otherwise when it changes or the time is over."""
         now = await look()
         if now != since or seconds <= 0 or self.stopped:
             return now

@@ -57,7 +57,7 @@ class MemoryDatabase(Database):
         self._stores: dict[str, MemoryStore] = {}
 
     def store(self, name: str) -> MemoryStore:
-        """Return the store of this name."""
+        """The store of this name."""
         return self._stores.setdefault(name, MemoryStore(name))
 
     def close(self) -> None:

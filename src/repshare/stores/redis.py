@@ -1,12 +1,9 @@
 """Stores in Redis: any number of relays may share them.
 
-A store has a version that every change adds to. A transaction reads what it needs, then hands its changes to a script
-on the server, which makes them only if the version is still the one that was read; otherwise the work begins again.
-Work that had to begin again too often locks the store: then only the holder of the lock can change it.
-A store is one Redis hash.
+A store is one Redis hash. A transaction reads what it needs, then hands its changes to a script on the server, which
+makes them only if the store still has the version that was read; otherwise the work begins again.
 
-#       the store's version: v, a number, and random letters. A Redis that lost its last changes counts the same numbers
-        again, and readers must notice
+#       the store's version: another word after each change
 .KEY    a value
 """
 
@@ -17,58 +14,38 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
+from urllib.parse import parse_qs, urlencode
 
 import redis
 from redis.backoff import NoBackoff
-from redis.exceptions import LockError
-from redis.lock import Lock
 from redis.retry import Retry
 
 from repshare.errors import ConfigError, StoreError
 from repshare.stores.store import Changes, Database, Result, Store, Transaction
 
 SECONDS = 5.0  # to connect, to wait for an answer, and to keep trying while others change the same store
-TRIES_BEFORE_LOCK = 10
 REPLICA_SECONDS = 2.0  # for replicas to have a change
-LOCK_SECONDS = 30.0  # after which a lock ends by itself, should the process that holds it die
 VERSION = "#"
 AT_ONCE = 500  # keys, where all are read one after the other
 
-LETTERS = str.maketrans("0123456789", "ghijklmnop")
-
-# KEYS: the hash, its lock. ARGV: the version read, letters for the next one, the token of the lock, how many to set,
-# each with its value, then those to delete. Without any of these, the version is written as it is, so that
-# replicas can be asked whether they have it.
+# KEYS: the hash. ARGV: the version read, the next one, how many to set, each with its value, then those to delete.
+# Without any of these, the version is written as it is, so that replicas can be asked whether they have it.
 CHANGE = """
-if (redis.call('HGET', KEYS[1], '#') or '0') ~= ARGV[1] then return 0 end
-local holder = redis.call('GET', KEYS[2])
-if holder and holder ~= ARGV[3] then return 0 end
-if #ARGV == 4 then redis.call('HSET', KEYS[1], '#', ARGV[1]) return 1 end
-local number = tonumber((string.gsub(ARGV[1], '%D', ''))) + 1
-redis.call('HSET', KEYS[1], '#', string.format('v%.0f', number) .. ARGV[2])
-local last = 4 + 2 * tonumber(ARGV[4])
-for i = 5, last, 2 do
-  redis.call('HSET', KEYS[1], '.' .. ARGV[i], ARGV[i + 1])
-end
+local version = redis.call('HGET', KEYS[1], '#') or '0'
+if version ~= ARGV[1] then return 0 end
+redis.call('HSET', KEYS[1], '#', #ARGV == 3 and version or ARGV[2])
+local last = 3 + 2 * tonumber(ARGV[3])
+for i = 4, last, 2 do redis.call('HSET', KEYS[1], '.' .. ARGV[i], ARGV[i + 1]) end
 for i = last + 1, #ARGV do redis.call('HDEL', KEYS[1], '.' .. ARGV[i]) end
 return 1
 """
+CLEAR = "redis.call('UNLINK', KEYS[1]) return 1"
 
 EVICTING = "allkeys"  # how policies begin that drop what has no end, as nothing of ours has
 DROPS = (
     "this Redis may drop what it was given: its maxmemory-policy is {policy}. Releases, tokens and tasks would be lost "
     "silently: set maxmemory-policy noeviction"
 )
-
-# KEYS: the hash. ARGV: letters for the next version, which continues: a reader from before must notice.
-CLEAR = """
-local version = redis.call('HGET', KEYS[1], '#')
-redis.call('UNLINK', KEYS[1])
-if version then
-  redis.call('HSET', KEYS[1], '#', string.format('v%.0f', tonumber((string.gsub(version, '%D', ''))) + 1) .. ARGV[1])
-end
-return 1
-"""
 
 
 class RedisDatabase(Database):
@@ -98,7 +75,7 @@ class RedisDatabase(Database):
             ) from None
 
     def store(self, name: str) -> "RedisStore":
-        """Return the store of this name."""
+        """The store of this name."""
         return RedisStore(self, name)
 
     def run(self, script: str, keys: Sequence[str], args: Sequence[Any]) -> bool:
@@ -167,36 +144,23 @@ class RedisStore(Store):
         return self._repeat(work, writing=False)
 
     def _repeat(self, work: Callable[[Transaction], Result], *, writing: bool) -> Result:
+        end, tries = time.monotonic() + SECONDS, 0
         with _errors():
-            end, tries, lock = time.monotonic() + SECONDS, 0, self.make_lock()
-            try:
-                while True:
-                    try:
-                        return self._transact(work, lock, writing=writing)
-                    except _Conflict:
-                        tries += 1
-                        if time.monotonic() > end:
-                            raise StoreError(f"Redis: too many changes at once, gave up after {tries} tries") from None
-                        if tries >= TRIES_BEFORE_LOCK and not lock.local.token and lock.acquire():
-                            end = time.monotonic() + LOCK_SECONDS
-                        time.sleep(random.uniform(0, 0.0005 * min(tries, 40)))
-            finally:
-                if lock.local.token:
-                    with suppress(LockError):  # it has ended by itself
-                        lock.release()
+            while True:
+                try:
+                    return self._transact(work, writing=writing)
+                except _Conflict:
+                    tries += 1
+                    if time.monotonic() > end:
+                        raise StoreError(f"Redis: too many changes at once, gave up after {tries} tries") from None
+                    time.sleep(random.uniform(0, 0.0005 * min(tries, 40)))
 
     def clear(self) -> None:
         """Forget everything."""
         with _errors():
-            self.database.run(CLEAR, [self.hash], [_letters()])
+            self.database.run(CLEAR, [self.hash], [])
 
-    def make_lock(self) -> Lock:
-        """Return the lock that makes all others wait."""
-        return Lock(
-            self.database.connection, f"{self.hash}:door", timeout=LOCK_SECONDS, blocking=False, thread_local=False
-        )
-
-    def _transact(self, work: Callable[[Transaction], Result], lock: Lock, *, writing: bool) -> Result:
+    def _transact(self, work: Callable[[Transaction], Result], *, writing: bool) -> Result:
         reading = _RedisReading(self)
         changes = Changes(reading.read, reading.scan)
         result = work(changes)
@@ -208,8 +172,8 @@ class RedisStore(Store):
                     gone.append(key)
                 else:
                     parts += key, value
-            args = [reading.version(), _letters(), lock.local.token or b"", len(parts) // 2, *parts, *gone]
-            if not self.database.run(CHANGE, [self.hash, str(lock.name)], args):
+            args = [reading.version(), os.urandom(8).hex(), len(parts) // 2, *parts, *gone]
+            if not self.database.run(CHANGE, [self.hash], args):
                 raise _Conflict
         return result
 
@@ -222,13 +186,13 @@ class _RedisReading:
         self._version = b""  # not known yet
 
     def version(self) -> bytes:
-        """Return the store's version."""
+        """The store's version."""
         if not self._version:
             self._ask([])
         return self._version
 
     def read(self, keys: Sequence[str]) -> list[bytes | None]:
-        """Return the values of these keys."""
+        """The values of these keys."""
         return self._ask([_value(key) for key in keys])
 
     def scan(self, prefix: str) -> Iterator[tuple[str, bytes]]:
@@ -251,7 +215,7 @@ class _RedisReading:
 
 
 def _ask(command: Callable[[str], Any], about: str, name: str = "") -> str:
-    """Return a value from a command's answer; nothing where this user may not ask."""
+    """A value from a command's answer; nothing where this user may not ask."""
     with _errors(), suppress(redis.ResponseError):
         return str(command(about).get(name or about, ""))
     return ""
@@ -262,7 +226,7 @@ def _read_policy(server: "redis.Redis") -> str:
 
 
 def _where(url: str) -> str:
-    """Return host and port of an address that makes no sense; never a password."""
+    """Host and port of an address that makes no sense; never a password."""
     scheme, _, rest = url.partition("://")
     place = re.split("[/?#]", rest.rpartition("@")[2])[0]
     return f"{scheme}://…" if place.startswith(":") else f"{scheme}://{place}"
@@ -272,22 +236,14 @@ def _value(key: str) -> bytes:
     return f".{key}".encode()
 
 
-def _letters() -> str:
-    """Return random letters, also in processes that are copies of each other."""
-    return os.urandom(4).hex().translate(LETTERS)
-
-
 def _split(url: str) -> tuple[str, int]:
-    """Return an address without its option `replicas`, and the value of that. Raises ValueError."""
-    address, mark, query = url.rpartition("?")
-    options = query.split("&") if mark else []
-    given = [option.partition("=")[2] for option in options if option.startswith("replicas=")]
-    if not given:
-        return url, 0
-    if len(given) > 1 or not (given[0].isascii() and given[0].isdigit()):
-        raise ValueError(given)
-    left = "&".join(option for option in options if not option.startswith("replicas="))
-    return f"{address}?{left}" if left else address, int(given[0])
+    """An address without its option `replicas`, and the value of that. Raises ValueError."""
+    address, _, query = url.partition("?")
+    options = parse_qs(query, strict_parsing=bool(query))
+    replicas = options.pop("replicas", ["0"])
+    if len(replicas) > 1 or not (replicas[0].isascii() and replicas[0].isdigit()):
+        raise ValueError(replicas)
+    return f"{address}?{urlencode(options, doseq=True)}" if options else address, int(replicas[0])
 
 
 @contextmanager

@@ -46,7 +46,7 @@ class SqliteDatabase(Database):
         self._check_format()
 
     def store(self, name: str) -> "SqliteStore":
-        """Return the store of this name."""
+        """The store of this name."""
         return SqliteStore(self, name)
 
     def find_faults(self) -> list[str]:
@@ -99,7 +99,7 @@ class SqliteDatabase(Database):
             free.put(connection)
 
     def _take_reader(self) -> sqlite3.Connection:
-        """Return a connection that no thread reads from: a read waits neither for a writer nor for longer reads."""
+        """A connection that no thread reads from: a read waits neither for a writer nor for longer reads."""
         try:
             return self._free["read"].get_nowait()
         except Empty:
@@ -175,5 +175,5 @@ class SqliteStore(Store):
 
 
 def _range(prefix: str) -> tuple[str, str]:
-    """Return the bounds of the keys with this prefix: from the first one on, and below the second."""
+    """The bounds of the keys with this prefix: from the first one on, and below the second."""
     return prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)

@@ -17,7 +17,7 @@ class Transaction(Protocol):
     """Reads see the writes before them; nothing is kept unless the work ends well."""
 
     def get(self, keys: Sequence[str]) -> list[bytes | None]:
-        """Return the values of these keys."""
+        """The values of these keys."""
 
     def set(self, items: Mapping[str, bytes]) -> None:
         """Put each of these under its key."""
@@ -42,7 +42,7 @@ class Store(Protocol):
         """Run work that only reads, on one state, and, where possible, without waiting for writers."""
 
     def items(self) -> dict[str, bytes]:
-        """Return everything kept."""
+        """Everything kept."""
         return self.read(lambda state: dict(state.scan("")))
 
     def clear(self) -> None:
@@ -59,7 +59,7 @@ class Database(Protocol):
     """A read waits for a network."""
 
     def store(self, name: str) -> Store:
-        """Return the store of this name; it need not exist before."""
+        """The store of this name; it need not exist before."""
 
     def check(self) -> None:
         """Write something and read it back."""
@@ -73,7 +73,7 @@ class Database(Protocol):
         return []
 
     def inspect(self) -> list[str]:
-        """Return warnings about how safely it keeps data. Raises ConfigError if it should not be used at all."""
+        """Warnings about how safely it keeps data. Raises ConfigError if it should not be used at all."""
         return []
 
     def close(self) -> None:
@@ -93,7 +93,7 @@ class Changes:
         self.made: dict[str, bytes | None] = {}  # None: deleted
 
     def get(self, keys: Sequence[str]) -> list[bytes | None]:
-        """Return the values of these keys."""
+        """The values of these keys."""
         known = self._known
         if unknown := list(set(keys) - known.keys()):
             known.update(zip(unknown, self._read(unknown), strict=True))

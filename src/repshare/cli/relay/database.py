@@ -27,7 +27,7 @@ class Stored(NamedTuple):
     audit: AuditLog
 
     def get_task(self, name: str) -> OpenTask:
-        """Return the task of this name. Raises ConfigError that says where it was looked for."""
+        """The task of this name. Raises ConfigError that says where it was looked for."""
         opened = self.tasks.find(name)
         if opened is None:
             raise ConfigError(f"there is no task {name[:80]!r} in {self.place}")
@@ -63,7 +63,7 @@ class DatabaseOptions:
             yield Stored(shown(place), database, Tasks(database), Access(database), audit)
 
     def find(self) -> str:
-        """Return the database's path or address: from the option, else from the environment."""
+        """The database's path or address: from the option, else from the environment."""
         if os.environ.get(OLD_VARIABLE):
             raise ConfigError(f"{OLD_VARIABLE} is not read any more: rename it to {VARIABLE}")
         chosen = self.db or os.environ.get(VARIABLE) or USUAL_FILE
@@ -74,12 +74,12 @@ class DatabaseOptions:
 
 
 def open_audit_log(path: str | None = None) -> AuditLog:
-    """Return the log of accepted actions: by default the one that the environment names, if it does."""
+    """The log of accepted actions: by default the one that the environment names, if it does."""
     return AuditLog(path or os.environ.get(AUDIT_VARIABLE) or None)
 
 
 def shown(place: str) -> str:
-    """Return a database's place for people: a path from the root, or Redis without a password."""
+    """A database's place for people: a path from the root, or Redis without a password."""
     if place.startswith(REDIS):
         scheme, _, rest = place.partition("://")
         return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}"

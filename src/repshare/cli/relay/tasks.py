@@ -14,7 +14,8 @@ from repshare.cli.relay.people import UNTIL_NOTICED_SECONDS
 from repshare.config import SpaceLoss
 from repshare.errors import ConfigError
 from repshare.fields import check_least
-from repshare.relay.tasks import make_task
+from repshare.relay.auth import TokenEntry
+from repshare.relay.tasks import OpenTask, make_task
 from repshare.sharing.columns import bound_inputs, read_columns
 from repshare.sharing.task import describe_fields
 
@@ -90,7 +91,7 @@ def create(name: str, /, storage: DatabaseOptions, values: TaskValues, common: A
 
 
 def _agree(values: TaskValues, options: AgreementOptions) -> dict[str, Any]:
-    """Return the values of a task that follow from a common space."""
+    """The values of a task that follow from a common space."""
     if bool(options.input_shape) == bool(options.columns):
         raise ConfigError("a common space needs --input-shape, or --columns, which says it")
     if options.columns and options.input_range:
@@ -162,28 +163,14 @@ def list_tasks(storage: DatabaseOptions, json: Json = False) -> None:
     repshare relay tasks list --json
     """
     with storage.open(audited=False) as relay:
-        entries = relay.access.entries()
-        tokens = [entry.grant for entry in entries]
-        ends = {entry.grant: time.gmtime(entry.expires) for entry in entries if entry.expires is not None}
-        expires = {grant: time.strftime("%Y-%m-%d %H:%M", end) for grant, end in ends.items()}  # UTC
-        rows = [
-            {
-                "name": entry.name,
-                **asdict(entry.task),
-                "columns": _list_columns(entry.task.description),
-                "published": relay.tasks.get(entry.name).board.status(limit=0).clients,
-                "left_out": {each.name: each.reason for each in relay.tasks.get(entry.name).board.named()},
-                "tokens": [grant.name for grant in tokens if grant.task == entry.name],
-                "expire": {grant.name: day for grant, day in expires.items() if grant.task == entry.name},
-            }
-            for entry in relay.tasks.entries()
-        ]
+        entries, opened = relay.access.entries(), [relay.tasks.get(entry.name) for entry in relay.tasks.entries()]
+        rows = [_list_task(each, entries) for each in opened]
         if relay.tasks.find_faults():
             print("some descriptions of tasks cannot be read: see repshare relay check", file=sys.stderr)
     everywhere = [
-        {"name": grant.name, "role": grant.role, **({"expires": expires[grant]} if grant in expires else {})}
-        for grant in tokens
-        if grant.task is None
+        {"name": token.grant.name, "role": token.grant.role} | ({"expires": _end(token)} if token.expires else {})
+        for token in entries
+        if token.grant.task is None
     ]
     if json:
         print_json({"tasks": rows, "tokens_for_all_tasks": everywhere})
@@ -200,17 +187,31 @@ def list_tasks(storage: DatabaseOptions, json: Json = False) -> None:
             print(f"  left out: {who}: {why}")
     if everywhere:
         print("for all tasks:", ", ".join(map(_show_token, everywhere)))
-    if rows:
-        print(f"in {relay.place}", file=sys.stderr)
-    else:
-        print(
-            f"no tasks yet in {relay.place}: repshare relay tasks create NAME --classes C --dimension D",
-            file=sys.stderr,
-        )
+    none = f"no tasks yet in {relay.place}: repshare relay tasks create NAME --classes C --dimension D"
+    print(f"in {relay.place}" if rows else none, file=sys.stderr)
+
+
+def _list_task(opened: OpenTask, tokens: list[TokenEntry]) -> dict[str, Any]:
+    task, board = opened.entry.task, opened.board
+    own = [token for token in tokens if token.grant.task == opened.entry.name]
+    return {
+        "name": opened.entry.name,
+        **asdict(task),
+        "columns": _list_columns(task.description),
+        "published": board.status(limit=0).clients,
+        "left_out": {each.name: each.reason for each in board.named()},
+        "tokens": [token.grant.name for token in own],
+        "expire": {token.grant.name: _end(token) for token in own if token.expires},
+    }
+
+
+def _end(token: TokenEntry) -> str:
+    """When a token ends, in UTC."""
+    return time.strftime("%Y-%m-%d %H:%M", time.gmtime(token.expires))
 
 
 def _list_columns(description: str | None) -> list[Any]:
-    """Return the columns that a task names; none, if it has none."""
+    """The columns that a task names; none, if it has none."""
     try:
         told = parse_json(description or "{}").get("columns", [])
     except (ValueError, AttributeError):  # an admin's text

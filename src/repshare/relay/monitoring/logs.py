@@ -17,7 +17,7 @@ class JsonLines(logging.Formatter):
     """A record as a JSON object; what was given as `extra={"fields": …}` stands in it under its own names."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
+        """The line."""
         line: dict[str, Any] = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),

@@ -29,5 +29,5 @@ class Metrics:
         gauge.set_function(waiting)
 
     def show(self) -> bytes:
-        """Return all counters, as Prometheus reads them."""
+        """All counters, as Prometheus reads them."""
         return generate_latest(self._registry)

@@ -43,7 +43,7 @@ class SharedDocuments:
         self._alone = asyncio.Lock()
 
     async def get(self, key: tuple[str, str], make: Callable[[], Made]) -> Made:
-        """Return the document, made again if it is old. In a thread: clients are served in the meantime."""
+        """The document, made again if it is old. In a thread: clients are served in the meantime."""
         until, kept = self._made.get(key, (0.0, None))
         if time.monotonic() < until:
             return cast(Made, kept)
@@ -131,28 +131,34 @@ def _describe_member(
 
 
 def read_class_names(task: Task) -> list[str]:
-    """Return the names of the classes by the task's description, which is an operator's text; none if it has none."""
-    with suppress(ValueError, RecursionError):
-        described = json.loads(task.description or "{}")
-        names = described.get("class_names") if isinstance(described, dict) else None
-        if isinstance(names, list) and len(names) == task.classes and all(isinstance(each, str) for each in names):
-            return [name[:LONGEST_NAME] for name in names]
+    """The names of the classes by the task's description; none if it has none."""
+    names = _read_description(task).get("class_names")
+    if isinstance(names, list) and len(names) == task.classes and all(isinstance(each, str) for each in names):
+        return [name[:LONGEST_NAME] for name in names]
     return []
 
 
 def _describe_columns(task: Task) -> list[dict[str, str]]:
-    """Return the first columns of the task's table in words; none if its description names none."""
-    with suppress(ValueError, RecursionError, ConfigError):
-        told = json.loads(task.description or "{}")
-        listed = told.get("columns") if isinstance(told, dict) else None
+    """The first columns of the task's table in words; none if its description names none."""
+    listed = _read_description(task).get("columns")
+    with suppress(ConfigError):
         columns = read_columns(listed) if isinstance(listed, list) else ()
-        shown = [(each.name, str(each)) for each in columns[:MOST_COLUMNS]]
-        return [{"name": name[:LONGEST_NAME], "values": values[:LONGEST_NAME]} for name, values in shown]
+        return [
+            {"name": each.name[:LONGEST_NAME], "values": str(each)[:LONGEST_NAME]} for each in columns[:MOST_COLUMNS]
+        ]
     return []
 
 
+def _read_description(task: Task) -> dict[str, Any]:
+    """A task's description, which is an operator's text; nothing if it is none of ours."""
+    with suppress(ValueError, RecursionError):
+        described = json.loads(task.description or "{}")
+        return described if isinstance(described, dict) else {}
+    return {}
+
+
 def _count_all(task: Task, member: BoardMember) -> int:
-    """Return a client's number of samples. In a space, every row counts all of them."""
+    """A client's number of samples. In a space, every row counts all of them."""
     counts = member.samples.values()
     return sum(counts) if task.space is None else max(counts, default=0)
 
@@ -191,7 +197,7 @@ def _compare(errors: Mapping[str, float]) -> dict[str, float]:
 
 
 def _read_total(board: Board) -> dict[str, Any]:
-    """Return the number of samples in the total, and of each class where there are not too many."""
+    """The number of samples in the total, and of each class where there are not too many."""
     task = board.task
     totals = board.store.read(lambda state: BoardState(task, state).totals)
     means = totals.means(range(task.rows)) if totals.clients.all() else None

@@ -14,7 +14,7 @@ MOST_REPORT_BYTES = 4096
 async def front(service: Service, _: Request) -> Response:
     """Show the page."""
     needs_token = not (service.options.insecure or service.options.public_page)
-    return HTMLResponse(site.make_front(needs_token=needs_token), headers=site.HEADERS)
+    return HTMLResponse(site.make_front(needs_token=needs_token))
 
 
 async def report(service: Service, request: Request) -> Response:
@@ -47,4 +47,4 @@ async def status(service: Service, request: Request) -> Response:
         lambda: make_view(name, opened.board, opened.activity, seen, refusals, away_seconds, own),
     )
     service.charge(request, len(made))
-    return Response(made, media_type="application/json", headers={"Cache-Control": "no-store"})
+    return Response(made, media_type="application/json")

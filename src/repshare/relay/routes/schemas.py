@@ -4,11 +4,11 @@ import json
 from contextlib import suppress
 from typing import Annotated, Any, Literal, TypeVar, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import Request
 
 from repshare.config import Precision
-from repshare.relay.auth import CLIENT_PATTERN
+from repshare.relay.auth import is_client_name
 from repshare.relay.problems import Problem
 from repshare.secure import MOST_MEMBERS, STEPS
 
@@ -51,7 +51,13 @@ class RoundReport(JsonBody):
     model: str | None = Field(None, max_length=100, description="what it is, in some words")
 
 
-ClientName = Annotated[str, Field(pattern=CLIENT_PATTERN)]
+def _check_client(name: str) -> str:
+    if not is_client_name(name):
+        raise ValueError(f"{name[:80]!r} cannot name a client")
+    return name
+
+
+ClientName = Annotated[str, AfterValidator(_check_client)]
 
 
 class Query(BaseModel):
@@ -115,7 +121,7 @@ class MessageQuery(StepQuery):
 
 
 def parse(model: type[Model], request: Request, body: bytes) -> Model:
-    """Return the JSON in a request's body as this model, or raise a Problem that says where it does not fit."""
+    """The JSON in a request's body as this model, or raise a Problem that says where it does not fit."""
     told = request.headers.get("content-type", JSON).partition(";")[0].strip()
     if told.lower() != JSON:
         raise Problem("not-json", f"the body must be {JSON}, not {told[:100]}")
@@ -134,7 +140,7 @@ def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> None:
 
 
 def parse_query(model: type[Model], request: Request) -> Model:
-    """Return a request's query, and the numbers in its path, as this model. Of a field given twice, the last counts."""
+    """A request's query, and the numbers in its path, as this model. Of a field given twice, the last counts."""
     given, values = request.query_params, dict[str, Any](request.path_params)
     for name, field in model.model_fields.items():
         if name in given:
