@@ -12,6 +12,7 @@ import pytest
 from repshare.relay import limits
 from repshare.relay.app import make_app
 from repshare.relay.options import RelayOptions
+from repshare.relay.service import RECENT_SECONDS
 from repshare.sharing.task import Task
 from repshare.sharing.wire import decode_teacher
 from repshare.stores import open_database
@@ -383,6 +384,7 @@ def test_what_was_on_its_way_while_its_task_was_deleted_is_kept_nowhere(path, ag
         tasks.delete("digits")
         if again:
             tasks.create("digits", Task(10, 8))
+        await asyncio.sleep(RECENT_SECONDS)  # its clients' tokens ended that long before it was deleted
         yield BODIES[path][5:]
 
     async def send():

@@ -7,8 +7,8 @@ from pathlib import Path
 
 TESTS = Path(__file__).parent.parent
 MOST = {  # entered by one request, and changes from one file to another. These numbers may only go down
-    "PUT": {"files": 18, "functions": 80, "changes": 58},
-    "GET": {"files": 16, "functions": 62, "changes": 48},
+    "PUT": {"files": 17, "functions": 79, "changes": 56},
+    "GET": {"files": 15, "functions": 62, "changes": 46},
 }
 
 

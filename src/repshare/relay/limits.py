@@ -124,16 +124,9 @@ class ConnectionQuota:
             del self._sizes[address]
 
 
-def size_of_rows(task: Task, rows: int, *, totals: bool = True) -> int:
-    """The bytes that these rows take while they are read or written.
-
-    `totals`: and the sums over clients.
-    """
-    row = 4 * task.columns + ROW_BYTES
-    size = rows * row
-    if totals:
-        size += 8 * task.totals_size
-    return size
+def size_of_rows(task: Task, rows: int) -> int:
+    """The bytes that these rows, and the sums over clients, take while they are read or written."""
+    return rows * (4 * task.columns + ROW_BYTES) + 8 * task.totals_size
 
 
 def size_of_teacher(board: Board, wants: Wants) -> int:

@@ -23,7 +23,6 @@ KINDS = {
     "outdated": (409, "A newer release exists already"),
     "left-out": (412, "Other clients' parts vote against this one"),
     "too-large": (413, "The body is too large"),
-    "not-json": (415, "The body must be JSON"),
     "refused": (422, "The task does not allow this"),
     "invalid": (422, "A value is not valid"),
     "too-fast": (429, "Too many requests"),

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
 import anyio.to_thread
 from starlette.requests import Request
 
-from repshare.relay.auth import Access, Grant, Role, is_client_name, is_name
+from repshare.relay.auth import Access, Grant, Role, is_client_name
 from repshare.relay.batching import Batcher, Work
 from repshare.relay.limits import (
     MEMORY_BYTES,
@@ -185,7 +185,7 @@ class Service:
 
     async def open(self, name: str) -> OpenTask:
         """The task of this name and its board."""
-        opened = await self._recall(("task", name), lambda: self.run(self.tasks.find, name)) if is_name(name) else None
+        opened = await self._recall(("task", name), lambda: self.run(self.tasks.find, name))
         if opened is None:
             raise Problem("unknown", f"there is no task {name[:80]!r}")
         return opened

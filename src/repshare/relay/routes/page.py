@@ -5,7 +5,7 @@ from starlette.responses import HTMLResponse, Response
 
 from repshare.relay.page import activity, site
 from repshare.relay.page.document import make_view
-from repshare.relay.routes.schemas import RoundReport, parse
+from repshare.relay.routes.schemas import parse_report
 from repshare.relay.service import Service
 
 MOST_REPORT_BYTES = 4096
@@ -25,7 +25,7 @@ async def report(service: Service, request: Request) -> Response:
     """
     opened, client = (await service.enter_task(request, "client", own=True)).opened, request.path_params["client"]
     async with service.receive(request, opened, MOST_REPORT_BYTES) as body:
-        reported = parse(RoundReport, request, body).model_dump(exclude_none=True)
+        reported = parse_report(body).model_dump(exclude_none=True)
         await service.run(activity.record, opened.activity, client, reported)
     service.presence.note(opened.entry.name, client)
     return Response(b"{}", media_type="application/json")

@@ -1,7 +1,5 @@
 """What requests may hold: queries, and bodies of JSON."""
 
-import json
-from contextlib import suppress
 from typing import Annotated, Any, Literal, TypeVar, get_origin
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -12,7 +10,6 @@ from repshare.relay.auth import is_client_name
 from repshare.relay.problems import Problem
 from repshare.secure import MOST_MEMBERS, STEPS
 
-JSON = "application/json"
 MOST_NUMBER = 2**53  # of a meeting
 Model = TypeVar("Model", bound=BaseModel)
 LARGEST = 1e9  # of a number that a client tells
@@ -120,23 +117,12 @@ class MessageQuery(StepQuery):
     )
 
 
-def parse(model: type[Model], request: Request, body: bytes) -> Model:
-    """The JSON in a request's body as this model, or raise a Problem that says where it does not fit."""
-    told = request.headers.get("content-type", JSON).partition(";")[0].strip()
-    if told.lower() != JSON:
-        raise Problem("not-json", f"the body must be {JSON}, not {told[:100]}")
-    with suppress(ValueError, RecursionError):  # of which the model says more
-        json.loads(body, object_pairs_hook=_refuse_duplicates)
+def parse_report(body: bytes) -> RoundReport:
+    """A report from its JSON, or a Problem that says where it does not fit."""
     try:
-        return model.model_validate_json(body)
+        return RoundReport.model_validate_json(body)
     except ValidationError as error:
         raise _explain(error) from None
-
-
-def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> None:
-    names = [name for name, _ in pairs]
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise Problem("malformed", f"the name {twice[:80]!r} stands twice in one object")
 
 
 def parse_query(model: type[Model], request: Request) -> Model:
