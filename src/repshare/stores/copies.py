@@ -2,29 +2,29 @@
 
 import os
 import sqlite3
-from collections.abc import Callable
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from glob import escape
 from pathlib import Path
 
 from repshare.errors import ConfigError, StoreError
 from repshare.files import HAS_MODES, PART, explain_errors, lock, sync_folder
 from repshare.stores.sqlite import SqliteDatabase, make_private
+from repshare.stores.store import Database
 
 BESIDE = ("-wal", "-shm", "-journal")  # files that SQLite keeps next to a database
 
 
-def back_up(database: SqliteDatabase, copy: Path) -> None:
+def back_up(file: Path, copy: Path) -> None:
     """Copy a database that may be in use, as it is at one moment, to a file of its own that only its owner may read."""
+    try:
+        with _replacing(copy) as temporary:
+            _copy(file, temporary)
+    except sqlite3.Error as error:
+        raise StoreError(f"{copy} cannot be written: {error}") from error
 
-    def write(target: sqlite3.Connection) -> None:
-        with database.begin("read") as source:
-            source.backup(target)
 
-    _write(copy, write, lambda _: None)
-
-
-def restore(backup: Path, path: Path, check: Callable[[SqliteDatabase], None], *, replace: bool) -> None:
+def restore(backup: Path, path: Path, check: Callable[[Database], None], *, replace: bool) -> None:
     """Make a database from a backup, once `check` has accepted the copy. The backup itself is only read.
 
     Raises ConfigError if there is one already, unless `replace`; and if that one is in use.
@@ -35,17 +35,11 @@ def restore(backup: Path, path: Path, check: Callable[[SqliteDatabase], None], *
         raise ConfigError(f"{backup} is the database itself")
     if path.exists() and not replace:
         raise ConfigError(f"{path} already exists: restore to another --db, or say --replace to lose what is in it")
-
-    def write(target: sqlite3.Connection) -> None:
+    with _replacing(path) as temporary:
         try:
-            with closing(sqlite3.connect(f"{backup.absolute().as_uri()}?mode=rw", uri=True)) as source:
-                if not source.execute("SELECT name FROM sqlite_master WHERE name = 'kept'").fetchone():
-                    raise ConfigError(f"{backup} is not a relay's database")
-                source.backup(target)
+            _copy(backup, temporary)
         except sqlite3.Error as error:
             raise ConfigError(f"{backup} cannot be read: {error}") from error
-
-    def accept(temporary: Path) -> None:
         try:
             with closing(SqliteDatabase(temporary)) as database:
                 check(database)
@@ -53,10 +47,19 @@ def restore(backup: Path, path: Path, check: Callable[[SqliteDatabase], None], *
             raise StoreError(str(error).replace(str(temporary), str(backup))) from error
         _release(path)
 
-    _write(path, write, accept)
+
+def _copy(source: Path, copy: Path) -> None:
+    """Copy a database to an empty file, which can be read from anywhere: without a log beside it."""
+    address = f"{source.absolute().as_uri()}?mode=rw"
+    with closing(sqlite3.connect(address, uri=True, isolation_level=None)) as opened:
+        if not opened.execute("SELECT name FROM sqlite_master WHERE name = 'kept'").fetchone():
+            raise ConfigError(f"{source} is not a relay's database")
+        opened.execute("VACUUM INTO ?", (str(copy),))
 
 
-def _write(path: Path, write: Callable[[sqlite3.Connection], None], accept: Callable[[Path], None]) -> None:
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """Yield a file to write. It takes this path's place if the block ends without an error, and else is removed."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}{PART}")
     try:
         with explain_errors(f"{path} cannot be written"), ExitStack() as stack:
@@ -65,16 +68,11 @@ def _write(path: Path, write: Callable[[sqlite3.Connection], None], accept: Call
             make_private(temporary)
             if HAS_MODES:
                 lock(stack.enter_context(temporary.open("rb")))
-            with closing(sqlite3.connect(temporary)) as target:
-                write(target)
-                target.execute("PRAGMA journal_mode = DELETE")  # one file, which can be read from anywhere
-            accept(temporary)
+            yield temporary
             with temporary.open("rb") as file:
                 os.fsync(file.fileno())
             temporary.replace(path)
             sync_folder(path.parent)
-    except sqlite3.Error as error:
-        raise StoreError(f"{path} cannot be written: {error}") from error
     finally:
         _remove(temporary)
 

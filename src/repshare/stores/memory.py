@@ -51,8 +51,6 @@ class MemoryStore(Store):
 class MemoryDatabase(Database):
     """Stores by name, in this process."""
 
-    remote = False
-
     def __init__(self) -> None:
         self._stores: dict[str, MemoryStore] = {}
 

@@ -32,7 +32,7 @@ ROWS = 64  # in one statement: between statements, and rows of executemany, anot
 class SqliteDatabase(Database):
     """One file. A transaction is on the disk when it ends, and survives a crash and a power cut."""
 
-    remote = False
+    path: Path
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -3,6 +3,7 @@
 import os
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import ParamSpec, Protocol, TypeVar
 
 from repshare.errors import Damaged, Malformed, StoreError
@@ -55,8 +56,10 @@ class Database(Protocol):
     A change that was under way is then made or not, but never in part: over a network, an answer can get lost.
     """
 
-    remote: bool
+    remote: bool = False
     """A read waits for a network."""
+    path: Path | None = None
+    """The file that all of it is in; None: none."""
 
     def store(self, name: str) -> Store:
         """The store of this name; it need not exist before."""

@@ -8,7 +8,7 @@ from repshare.errors import ConfigError, StoreError
 from repshare.relay.auth import Access
 from repshare.relay.checking import check_all
 from repshare.relay.tasks import Tasks
-from repshare.stores import REDIS, Database, SqliteDatabase
+from repshare.stores import REDIS, Database
 from repshare.stores.copies import back_up
 from repshare.stores.copies import restore as restore_file
 
@@ -29,11 +29,11 @@ def backup(file: Path, /, storage: DatabaseOptions, replace: bool = False) -> No
     if file.exists() and not replace:
         raise ConfigError(f"{file} already exists: choose another name, or --replace it")
     with storage.open() as relay:
-        if not isinstance(relay.database, SqliteDatabase):
+        if (database := relay.database.path) is None:
             raise ConfigError(f"{relay.place} is no file: see docs/relay.md for backups of Redis")
-        if relay.database.path.absolute() == file.absolute():
+        if database.absolute() == file.absolute():
             raise ConfigError(f"{file} is the database itself")
-        back_up(relay.database, file)
+        back_up(database, file)
         relay.audit.note_operator("backup", file=str(file))
         what = _describe(relay.database)
     print(f"{what} copied to {file}", file=sys.stderr)
@@ -57,7 +57,7 @@ def restore(file: Path, /, storage: DatabaseOptions, replace: bool = False) -> N
         raise ConfigError(f"{shown(place)} is no file: a backup is restored to a file, see docs/relay.md for Redis")
     audit = open_audit_log()
 
-    def check_copy(database: SqliteDatabase) -> None:
+    def check_copy(database: Database) -> None:
         nonlocal what
         for finding in check_all(database):
             raise StoreError(
