@@ -212,7 +212,7 @@ def test_columns_that_a_relay_makes_up_are_refused(columns):
     with pytest.raises(ConfigError):
         read_agreement(json.dumps(told))
     task = replace(AGREED.task(2), description=json.dumps(told))
-    assert json.loads(make_view("cells", Board(task), MemoryStore(), [], 30))["columns"] == []
+    assert json.loads(make_view("cells", Board(task), MemoryStore(), {}, [], 30))["columns"] == []
     with pytest.raises(ConfigError, match="not of a table whose bounds follow from them"):
         read_agreement(json.dumps({**AGREED.describe(), "low": [0] * 10}))
 
