@@ -98,7 +98,7 @@ class Client:
             features.check(described.representation, described.name)
         if test is not None:
             test.check_labels(self.learner.classes)
-        self.guard = self.learner.guard = make_guard(self.learner, name, seed, ledger)
+        self.guard = self.learner.guard = None if alone else make_guard(self.learner, name, seed, ledger)
         self.round_number, self.released = 0, 0
         self.trouble: ExchangeError | BudgetExhausted | None = None  # what kept the last round from exchanging
 

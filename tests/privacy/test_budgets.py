@@ -7,19 +7,17 @@ import shutil
 import signal
 import threading
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-import torch
 
-from repshare import Board, Client, LeNet5, Policy, RelayExchange, Task
+from repshare import Board, Policy, RelayExchange
 from repshare.board import Wants
 from repshare.errors import CheckpointError, ConfigError, Refused, Unreachable
 from repshare.exchange import Exchange
 from repshare.exchange.keys import Key
-from repshare.exchange.relay import Membership
 from repshare.party.rounds import take_part
 from repshare.party.state import State
 from repshare.privacy.ledger import read_ledger
@@ -27,21 +25,21 @@ from repshare.secure import Meetings, SecureExchange
 from repshare.sharing import wire
 from soak import budgets
 from soak.budgets import OPEN
+from support import private_clients
 from support.interrupted_clients import WHERE
+from support.private_clients import BUDGET, DIGITS, TASK, create_private_task, make_client
 from support.processes import Process, RelayProcess, records, run
 from support.warm import run_warm
 
-PARTY = Path(__file__).parents[2] / "examples/party.py"
+PARTY = private_clients.__file__
 INTERRUPTED = Path(__file__).parents[1] / "support/interrupted_clients.py"
-BUDGET = Policy(epsilon=5.0, planned_releases=4)
-DIGITS = Membership("digits", "alice", Task(10, 84))
 
 
 class Moody(Exchange):
     """A board that takes nothing, with the error it is given, until it has none."""
 
     def __init__(self, error=None):
-        self.board, self.error, self.offered, self.taken = Board(Task(10, 84)), error, [], []
+        self.board, self.error, self.offered, self.taken = Board(TASK), error, [], []
 
     def publish(self, body):
         self.offered.append(body)
@@ -52,13 +50,6 @@ class Moody(Exchange):
 
     def collect(self, wants):
         return self.board.teach("alice", wants)
-
-
-def make_client(exchange, policy=BUDGET, **options):
-    generator = torch.Generator().manual_seed(0)
-    images, labels = torch.rand(60, 1, 8, 8, generator=generator), torch.arange(60) % 10
-    torch.manual_seed(0)
-    return Client(LeNet5(), (images, labels), exchange, name="alice", policy=policy, **options)
 
 
 def charges(folder):
@@ -94,7 +85,7 @@ def test_what_waits_is_tried_in_every_round_however_rarely_one_releases():
 
 def test_without_a_budget_the_newest_release_is_sent():
     exchange = Moody(Unreachable("away"))
-    client = make_client(exchange, Policy())
+    client = make_client(exchange, Policy(accept_exposure=True))
     list(client.rounds(3))
     assert [wire.decode_release(body).round for body in exchange.offered] == [1, 2, 3]
 
@@ -114,9 +105,10 @@ def test_a_simulated_client_that_rested_on_disk_sends_the_same_bytes_again():
 def test_a_relay_that_is_stopped_costs_a_joined_client_one_charge(tmp_path, monkeypatch, capsys):
     """The attack as it was: a budget for ten, and a relay that is away for most of the time."""
     monkeypatch.chdir(tmp_path)
+    create_private_task(tmp_path)
     relay = RelayProcess(tmp_path, *OPEN)
     join = ["join", relay.url, "--party", f"{PARTY}:alice", "--name", "alice", "--task", "digits", "--threads", 1]
-    join += ["--epsilon", 8, "--planned-releases", 10, "--patience", 0.3, "--rounds"]
+    join += ["--epsilon", 8, "--releases", 10, "--patience", 0.3, "--rounds"]
     going = None
     try:
         going = Process(*join, 12, "--pace", 0.5, cwd=tmp_path, name="alice")
@@ -129,7 +121,7 @@ def test_a_relay_that_is_stopped_costs_a_joined_client_one_charge(tmp_path, monk
         assert len(away) >= 6
         before = charges("repshare-digits-alice")
         assert len(before) <= 12 - len(away) + 1
-        relay = RelayProcess(tmp_path, *OPEN[:3], port=relay.port)
+        relay = RelayProcess(tmp_path, *OPEN, port=relay.port)
         run(capsys, *join, 14)
         assert len(charges("repshare-digits-alice")) <= len(before) + 2
         assert records("repshare-digits-alice")[12]["trouble"] is None
@@ -148,8 +140,7 @@ class Refusing(BaseHTTPRequestHandler):
         if self.path.split("?")[0].endswith("/teacher"):
             self._answer(200, self.server.teacher, "application/octet-stream")
         else:
-            task = {"classes": 10, "dimension": 84, "minimum_count": 1, "norm_bound": 1000.0}
-            self._answer(200, json.dumps({**task, "weighted": True, "aggregation": "mean"}).encode())
+            self._answer(200, json.dumps(asdict(TASK)).encode())
 
     def do_PUT(self):
         self.server.seen.append(self.rfile.read(int(self.headers["Content-Length"])))
@@ -170,7 +161,7 @@ class Refusing(BaseHTTPRequestHandler):
 def refusing():
     server = ThreadingHTTPServer(("127.0.0.1", 0), Refusing)
     server.seen, server.status = [], 503
-    server.teacher = Board(Task(10, 84)).teach("alice", Wants(1, 0, None))
+    server.teacher = Board(TASK).teach("alice", Wants(1, 0, None))
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     yield server
@@ -199,6 +190,7 @@ def test_whatever_a_relay_answers_one_release_is_charged_until_it_takes_it(refus
 @pytest.fixture(scope="module")
 def board(tmp_path_factory):
     folder = tmp_path_factory.mktemp("relay")
+    create_private_task(folder)
     relay = RelayProcess(folder, *OPEN)
     yield relay
     relay.stop()
@@ -231,8 +223,8 @@ def test_a_group_that_does_not_meet_costs_one_charge():
     keys = {name: Key.new() for name in ("alice", "bob", "carol")}
     members = {name: key.public for name, key in keys.items()}
     options = {"task_name": "digits", "key": keys["alice"], "members": members, "patience": 0.05}
-    exchange = SecureExchange(Task(10, 84), "alice", Meetings(), **options)
-    client = make_client(exchange, replace(BUDGET, m_up=0))
+    exchange = SecureExchange(TASK, "alice", Meetings(), **options)
+    client = make_client(exchange)
     told = list(client.rounds(4))
     assert len(client.guard.ledger.entries) == 1
     assert all(record.trouble for record in told)

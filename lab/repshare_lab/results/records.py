@@ -157,6 +157,7 @@ GONE = {  # options that are no more: the value that changes nothing, and the la
     "link_chance": (0.3, "befa941"),
     "summed": (False, "d1e373b"),
     "topology": (None, "d934b08"),
+    "clip": (None, "38a6b14d"),
 }
 
 

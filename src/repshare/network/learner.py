@@ -221,7 +221,7 @@ class NetworkLearner(Learner):
     def release(self, round: int) -> bytes:
         """Averages over the samples that the policy lets take part."""
         vectors, labels = self.represent()
-        release = make_release(vectors, labels, self.averaging, self.policy, round, self.guard)
+        release = make_release(vectors, labels, self.averaging, self.policy, round)
         return wire.encode_release(release, self.policy.precision or "fp32")
 
     def absorb(self, body: bytes) -> None:
@@ -267,8 +267,8 @@ class NetworkLearner(Learner):
         return View(*(tensor.detach().float().cpu().numpy().copy() for tensor in (features, head.weight, bias)))
 
     def describe(self) -> Description:
-        """What it shares, and which figures of its rounds it reports: with a budget none, since they have no noise."""
-        figures = () if self.guard is not None else ("test_accuracy", "train_accuracy")
+        """What it shares, and which figures of its rounds it reports."""
+        figures = ("test_accuracy", "train_accuracy")
         model = self.network.model
         name, parameters = type(model).__name__, count_parameters(model)
         return Description(self.representation, self.policy.precision or "fp32", figures, name, parameters)
