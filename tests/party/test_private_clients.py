@@ -20,13 +20,12 @@ from repshare.sharing.representations import Release, nothing, stack
 from repshare_lab.config import Run, Setting
 from repshare_lab.simulation import Inline, resolve, simulate
 from support import private_clients
-from support.private_clients import COMMON, DIGITS, TASK, create_private_task, make_client
+from support.private_clients import COMMON, DIGITS, OPENLY, TASK, create_private_task, make_client
 from support.processes import RelayProcess, records, run
 
 NETWORK = Path(__file__).parents[2] / "examples/party.py"
 PARTY = private_clients.__file__
 PRIVATE = Policy(epsilon=5.0, releases=2)
-OPENLY = Policy(accept_exposure=True)
 
 
 class Listening(Exchange):

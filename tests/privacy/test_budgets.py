@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from repshare import Board, Policy, RelayExchange
+from repshare import Board, RelayExchange
 from repshare.board import Wants
 from repshare.errors import CheckpointError, ConfigError, Refused, Unreachable
 from repshare.exchange import Exchange
@@ -85,7 +85,7 @@ def test_what_waits_is_tried_in_every_round_however_rarely_one_releases():
 
 def test_without_a_budget_the_newest_release_is_sent():
     exchange = Moody(Unreachable("away"))
-    client = make_client(exchange, Policy(accept_exposure=True))
+    client = make_client(exchange, private_clients.OPENLY)
     list(client.rounds(3))
     assert [wire.decode_release(body).round for body in exchange.offered] == [1, 2, 3]
 

@@ -211,30 +211,6 @@ def build(name: str, *, classes: int, dimension: int | None, seed: int, **sizes:
     return model
 
 
-class OneLogit(nn.Module):
-    """A linear layer with one output z, the log-odds of class 1, seen as one with the two outputs 0 and z."""
-
-    out_features = 2
-
-    def __init__(self, linear: nn.Linear) -> None:
-        super().__init__()
-        self.linear, self.in_features = linear, linear.in_features
-
-    @property
-    def weight(self) -> Tensor:
-        """The weights of both outputs (2, d')."""
-        return nn.functional.pad(self.linear.weight, (0, 0, 1, 0))
-
-    @property
-    def bias(self) -> Tensor | None:
-        """The biases of both outputs (2,)."""
-        return None if self.linear.bias is None else nn.functional.pad(self.linear.bias, (1, 0))
-
-    def forward(self, features: Tensor) -> Tensor:
-        """Map features (…, d') to logits (…, 2)."""
-        return nn.functional.pad(self.linear(features), (1, 0))
-
-
 class Network:
     """A classifier seen as features φ followed by a linear head τ; made by `split`."""
 
@@ -242,8 +218,12 @@ class Network:
         head = model.get_submodule(head_name)
         if not isinstance(head, nn.Linear):
             raise ModelError(f"{head_name!r} is a {type(head).__name__}, not an nn.Linear")
-        self.model, self.layer, self.head_name = model, head, head_name
-        self.head: nn.Linear | OneLogit = OneLogit(head) if head.out_features == 1 else head
+        if head.out_features == 1:
+            raise ModelError(
+                f"{head_name!r} has one output: give it one a class, two for two classes (38a6b14d is the last commit "
+                "that takes a single logit)"
+            )
+        self.model, self.head, self.head_name = model, head, head_name
 
     @property
     def dimension(self) -> int:
@@ -252,19 +232,18 @@ class Network:
 
     @property
     def classes(self) -> int:
-        """C, the number of logits. A single one is that of class 1 of two."""
+        """C, the number of logits."""
         return self.head.out_features
 
     def __call__(self, inputs: Any) -> tuple[Tensor, Tensor]:
         """Features φ(x) (n, d') and logits τ(φ(x)) (n, C) of a batch."""
         seen: list[tuple[Tensor, Tensor]] = []
-        with self.layer.register_forward_hook(lambda _, given, logits: seen.append((given[0], logits))):
+        with self.head.register_forward_hook(lambda _, given, logits: seen.append((given[0], logits))):
             call_model(self.model, inputs)
         if not seen or seen[-1][0].ndim != 2:
             shape = tuple(seen[-1][0].shape) if seen else "nothing"
             raise ModelError(f"the head {self.head_name!r} was given {shape}, not one vector a sample")
-        features, logits = seen[-1]
-        return features, nn.functional.pad(logits, (1, 0)) if isinstance(self.head, OneLogit) else logits
+        return seen[-1]
 
 
 def split(model: nn.Module, example: Any, head: str | None = None) -> Network:

@@ -72,7 +72,7 @@ class Ledger:
         return Mark(len(self.entries), self._chain[-1] if self._chain else "")
 
     def next_mark(self, entry: Entry) -> Mark:
-        """Return its end with this entry."""
+        """Its end with this entry."""
         return Mark(len(self.entries) + 1, _link(self.mark.chain, entry))
 
     def check(self, mark: Mark, witness: Path | str) -> None:
@@ -144,7 +144,7 @@ def _locked(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _drop_rest(file: IO[bytes]) -> bytes:
-    """Return all whole lines. A last one that a crash cut off never paid for anything, and is dropped."""
+    """All whole lines. A last one that a crash cut off never paid for anything, and is dropped."""
     file.seek(0)
     content = file.read()
     whole = content[: content.rfind(b"\n") + 1]
@@ -155,7 +155,7 @@ def _drop_rest(file: IO[bytes]) -> bytes:
 
 
 def _parse(content: bytes, path: Path) -> tuple[list[Entry], list[str], bool]:
-    """Return the entries, each one's hash with all before it, and whether the last had none of its own."""
+    """The entries, each one's hash with all before it, and whether the last had none of its own."""
     lines, chain, unchained = list[Entry](), list[str](), False
     for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines(), start=1):
         try:

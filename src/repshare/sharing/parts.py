@@ -51,7 +51,7 @@ def make_part(
     shrinkage: float | None = None,
     voters: int | None = None,
 ) -> Part:
-    """Return the averages. No sample's weight may be above MOST_WEIGHT. Without a shrinkage, there had been no vote.
+    """The averages. No sample's weight may be above MOST_WEIGHT. Without a shrinkage, there had been no vote.
 
     `voters` is the number of samples whose hits are their own. Default: all.
     """
@@ -75,7 +75,7 @@ def count_samples(
 
 
 def weigh_samples(counted: Part, vectors: Floats, weights: NDArray[np.float64], shrinkage: float | None) -> Part:
-    """Return the part with these samples' weights in it, as `make_part` does."""
+    """The part with these samples' weights in it, as `make_part` does."""
     if (largest := float(np.abs(weights).max(initial=0))) > MOST_WEIGHT:
         raise ValueError(f"a sample's weight is {largest:.3g}; at most {MOST_WEIGHT:g} may leave")
     return counted._replace(
@@ -87,7 +87,7 @@ def weigh_samples(counted: Part, vectors: Floats, weights: NDArray[np.float64], 
 
 
 def as_release(part: Part, round: int, space: str) -> Release:
-    """Return the part as a release."""
+    """The part as a release."""
     classes, dimension = part.vectors.shape
     rows = np.zeros((classes + 1, dimension + BESIDE), np.float32)
     rows[:classes, :dimension], rows[classes, :dimension] = part.vectors, part.centre
@@ -139,13 +139,13 @@ def find_misfit(rows: Representations, classes: int, dimension: int, last: str, 
 
 
 def in_order(rows: Representations) -> Floats:
-    """Return the vectors in the order of their labels, which most are in already."""
+    """The vectors in the order of their labels, which most are in already."""
     is_sorted = bool((rows.labels[:-1] <= rows.labels[1:]).all())
     return rows.vectors if is_sorted else rows.vectors[np.argsort(rows.labels)]
 
 
 def read_total(teacher: Teacher, classes: int, dimension: int, space: str) -> Part | None:
-    """Return all clients' averages, or None if no other client has shared any. Raises Malformed otherwise."""
+    """All clients' averages, or None if no other client has shared any. Raises Malformed otherwise."""
     check_total(teacher, space, find_fault(teacher.means, classes, dimension))
     if not len(teacher.means.labels):
         return None
@@ -206,10 +206,10 @@ def own_error(rows: Representations, classes: int, dimension: int) -> float | No
 
 
 def _shrinkage(logarithm: float) -> float:
-    """Return the shrinkage within its bounds. A mean of valid ones is valid, but rounding or a lie may change it."""
+    """The shrinkage within its bounds. A mean of valid ones is valid, but rounding or a lie may change it."""
     return math.exp(min(max(logarithm, -MOST_LOGARITHM), MOST_LOGARITHM))
 
 
 def longest_row(dimension: int) -> float:
-    """Return the length that no row of a part exceeds."""
+    """The length that no row of a part exceeds."""
     return MOST_WEIGHT * SLACK * float(np.sqrt(dimension)) + BESIDE + MOST_LOGARITHM

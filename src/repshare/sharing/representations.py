@@ -27,11 +27,11 @@ class Representations(NamedTuple):
     counts: Integers  # (n,)  samples averaged into each row
 
     def of(self, label: int) -> "Representations":
-        """Return the rows of one class."""
+        """The rows of one class."""
         return self.part(self.labels == label)
 
     def part(self, rows: slice | NDArray[np.bool_]) -> "Representations":
-        """Return some of the rows."""
+        """Some of the rows."""
         return Representations(self.vectors[rows], self.labels[rows], self.counts[rows])
 
 
@@ -67,7 +67,7 @@ class Wants(NamedTuple):
 
 
 def nothing(dimension: int) -> Representations:
-    """Return no rows."""
+    """No rows."""
     return stack([], dimension)
 
 
@@ -81,7 +81,7 @@ def stack(rows: Sequence[tuple[NDArray[np.floating], int, int]], dimension: int)
 
 
 def class_means(vectors: Floats, labels: Integers, *, minimum: int = 1) -> Representations:
-    """Return the mean of each class that has at least `minimum` samples."""
+    """The mean of each class that has at least `minimum` samples."""
     rows = []
     for label in np.unique(labels):
         members = vectors[labels == label]  # (count, d)

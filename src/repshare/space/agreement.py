@@ -68,7 +68,7 @@ class Agreement(NamedTuple):
         loss: SpaceLoss = "squared",
         shrinkage: float | None = None,
     ) -> "Agreement":
-        """Return the agreement of clients with tables of these columns: each range is brought to −1 … 1.
+        """The agreement of clients with tables of these columns: each range is brought to −1 … 1.
 
         Args:
             columns: A list with a mapping for each, a DataFrame, or the path of a .csv file: their name, unit, least
