@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import threading
-import time
 from dataclasses import asdict, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -28,7 +27,7 @@ from soak.budgets import OPEN
 from support import private_clients
 from support.interrupted_clients import WHERE
 from support.private_clients import BUDGET, DIGITS, TASK, create_private_task, make_client
-from support.processes import Process, RelayProcess, records, run
+from support.processes import RelayProcess
 from support.warm import run_warm
 
 PARTY = private_clients.__file__
@@ -100,35 +99,6 @@ def test_a_simulated_client_that_rested_on_disk_sends_the_same_bytes_again():
     assert len(exchange.offered) == 2
     assert len(set(exchange.offered)) == 1
     assert len(second.guard.ledger.entries) == 1
-
-
-def test_a_relay_that_is_stopped_costs_a_joined_client_one_charge(tmp_path, monkeypatch, capsys):
-    """The attack as it was: a budget for ten, and a relay that is away for most of the time."""
-    monkeypatch.chdir(tmp_path)
-    create_private_task(tmp_path)
-    relay = RelayProcess(tmp_path, *OPEN)
-    join = ["join", relay.url, "--party", f"{PARTY}:alice", "--name", "alice", "--task", "digits", "--threads", 1]
-    join += ["--epsilon", 8, "--releases", 10, "--patience", 0.3, "--rounds"]
-    going = None
-    try:
-        going = Process(*join, 12, "--pace", 0.5, cwd=tmp_path, name="alice")
-        while len(records("repshare-digits-alice")) < 2:
-            assert going.process.poll() is None, going.err.read_text()
-            time.sleep(0.02)
-        relay.stop()
-        assert going.process.wait(120) == 0, going.err.read_text()
-        away = [line for line in records("repshare-digits-alice") if line["trouble"]]
-        assert len(away) >= 6
-        before = charges("repshare-digits-alice")
-        assert len(before) <= 12 - len(away) + 1
-        relay = RelayProcess(tmp_path, *OPEN, port=relay.port)
-        run(capsys, *join, 14)
-        assert len(charges("repshare-digits-alice")) <= len(before) + 2
-        assert records("repshare-digits-alice")[12]["trouble"] is None
-    finally:
-        if going is not None:
-            going.stop()
-        relay.stop()
 
 
 class Refusing(BaseHTTPRequestHandler):
