@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from repshare.errors import ConfigError, ModelError
-from repshare.network.models import LeNet5, ResNet9, ResNet18, build, split
+from repshare.network.models import LeNet5, split
+from repshare_lab.networks import ResNet9, ResNet18, build
 
 IMAGES = torch.randn(4, 1, 28, 28, generator=torch.Generator().manual_seed(0))
 

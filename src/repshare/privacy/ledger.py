@@ -55,8 +55,8 @@ class Ledger:
         if lines and lines[0] != described:
             raise ConfigError(
                 f"{path} is about other samples, another adjacency or mode ({_differences(lines[0], described)}): "
-                "continue with those, or keep another ledger; ε of the same samples adds up. 38a6b14d is the last commit "
-                "that continues those of averages of features"
+                "continue with those, or keep another ledger; ε of the same samples adds up. 38a6b14d is the last "
+                "commit that continues ledgers of averages of features"
             )
         self.entries = lines[1:]
 
