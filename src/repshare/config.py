@@ -63,7 +63,8 @@ class SharingOptions:
     precision: Precision | None = None
     """Number format of what a client shares. Default: fp32; fp16 in a space, where what it receives has it, too."""
     releases: int | None = None
-    """Maximum number of releases; after that the client only receives. Default: no limit."""
+    """Maximum number of releases; after that the client only receives. A budget is spread over them.
+    Default: no limit; 1 with a budget."""
     release_every: int = 1
     """Number of rounds between releases. Each release costs privacy and traffic."""
 
@@ -89,12 +90,10 @@ class PrivacyOptions:
     """A privacy budget."""
 
     epsilon: float | None = None
-    """ε: share sums of classes with noise (CS, loss discriminant), so that all releases together are
-    (ε, δ)-differentially private for each sample: see docs/what-leaves.md. Default: no noise."""
+    """ε: with noise, all releases together are (ε, δ)-differentially private for each sample.
+    It is for sums of classes (CS, loss discriminant): see docs/what-leaves.md. Default: no noise."""
     delta: float = 1e-5
     """δ: the probability that ε does not hold. It should be well below one over the number of samples."""
-    planned_releases: int = 20
-    """Number of releases that the budget is spread over. When it is spent, the client only trains."""
     adjacency: Literal["replace", "add-remove"] = "replace"
     """Which change of the data ε hides.
     replace: one sample is replaced by another of its class; the number of samples is public.
@@ -153,7 +152,7 @@ class Policy(SpaceOptions, RepresentationOptions, PrivacyOptions, SharingOptions
 
     def __post_init__(self) -> None:
         check_not_negative(self, "lambda_kd", "lambda_disc", "lambda_length")
-        check_whole(self, 1, "n_avg", "epochs", "batch_size", "release_every", "planned_releases", "noise_shares")
+        check_whole(self, 1, "n_avg", "epochs", "batch_size", "release_every", "noise_shares")
         check_whole(self, 0, "m_up", "m_down")
         check_whole(self, 1, "releases", "minimum_count")
         check_fits(self, ["held_out"], "at least 0 and below 1", lambda value: 0 <= value < 1)

@@ -14,7 +14,7 @@ import pytest
 
 from repshare import Board, RelayExchange
 from repshare.board import Wants
-from repshare.errors import CheckpointError, ConfigError, Refused, Unreachable
+from repshare.errors import CheckpointError, Refused, Unreachable
 from repshare.exchange import Exchange
 from repshare.exchange.keys import Key
 from repshare.party.rounds import take_part
@@ -279,9 +279,8 @@ def test_a_ledger_whose_lines_cannot_be_checked_is_refused(tmp_path):
     spend(tmp_path / "s", 2)
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     path.write_text("".join(json.dumps({k: v for k, v in line.items() if k != "chain"}) + "\n" for line in lines))
-    with pytest.raises(ConfigError, match="15ddcbb is the last commit that continues it"):
+    with pytest.raises(CheckpointError, match=r"line 1, .*15ddcbb is the last commit that reads lines without"):
         spend(tmp_path / "s", 3)
-    assert len(charges(tmp_path / "s")) == 2, "it can still be read"
 
 
 def test_withdrawing_gives_up_what_waits_and_keeps_its_charge(tmp_path):

@@ -1,7 +1,5 @@
 """How far one sample moves the numbers that leave a client with a budget, wherever it is among the others."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -12,7 +10,7 @@ from repshare.cli.main import main
 from repshare.exchange.local import LocalExchange
 from repshare.party.state import make_report
 from repshare.privacy.guard import reach
-from repshare.privacy.ledger import OWN_COINS, count_understated, read_ledger
+from repshare.privacy.ledger import OWN_COINS, Ledger, count_understated, read_ledger
 from repshare.sharing import wire
 from repshare.space import Fourier, Patches
 
@@ -129,8 +127,7 @@ def test_a_ledger_of_earlier_releases_says_that_they_cost_more(tmp_path, capsys)
     earlier = [{name: value for name, value in entry.items() if name not in OWN_COINS} for entry in entries]
     assert count_understated(about, earlier) == len(earlier) == 1
     assert count_understated({**about, "adjacency": "replace"}, earlier) == 0
-    lines = [json.dumps(each) for each in (about, *earlier)]
-    (tmp_path / "earlier.jsonl").write_text("\n".join(lines) + "\n")
+    Ledger(tmp_path / "earlier.jsonl", about).add(earlier[0])
     for file, told in (("privacy.jsonl", ""), ("earlier.jsonl", "warning: 1 of them were made by an earlier version")):
         main(["privacy", "ledger", str(tmp_path / file)])
         said = " ".join(capsys.readouterr().out.split())

@@ -42,7 +42,7 @@ def vectors(seed=0, count=30, dimension=6):
 
 
 def guard(seed=7, **policy):
-    policy = Policy(**{"epsilon": 1.0, "planned_releases": 1, "adjacency": "add-remove"} | policy)
+    policy = Policy(**{"epsilon": 1.0, "releases": 1, "adjacency": "add-remove"} | policy)
     seeded = None if seed is None else np.random.default_rng(seed)
     return Guard(policy, LABELS, classes=3, space=SPACE, seeded=seeded)
 
@@ -113,7 +113,7 @@ def test_no_change_of_a_sample_moves_a_release_further_than_is_accounted():
 
 
 def test_a_release_costs_what_the_accountant_says_and_the_budget_ends():
-    made = guard(planned_releases=3, epsilon=2.0)
+    made = guard(releases=3, epsilon=2.0)
     for number in range(3):
         release(made, number + 1)
     noise = made.ledger.entries[0]["charge"][0]

@@ -60,9 +60,7 @@ def attack_clients(
         share: The share of the noise that clients add: 1, or less to see that it is noticed.
     """
     adjacency = CASES[case]
-    policy = Policy(
-        epsilon=epsilon, delta=delta, adjacency=adjacency, planned_releases=1, held_out=HELD_OUT, seeded_noise=True
-    )
+    policy = Policy(epsilon=epsilon, delta=delta, adjacency=adjacency, releases=1, held_out=HELD_OUT, seeded_noise=True)
     seen, spent = [], 0.0
     for world, data in enumerate(_make_worlds(adjacency)):
         found = []

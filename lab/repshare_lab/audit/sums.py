@@ -82,7 +82,7 @@ def attack(
 ) -> tuple[Worlds, float]:
     """Return the scores in both worlds, of so many trials (blocks of them), and ε as the ledger has it."""
     policy = Policy(
-        epsilon=epsilon, delta=delta, planned_releases=releases, adjacency=pair.adjacency, noise_shares=pair.shares,
+        epsilon=epsilon, delta=delta, releases=releases, adjacency=pair.adjacency, noise_shares=pair.shares,
         seeded_noise=True, m_up=0,
     )  # fmt: skip
     rng, blocks = np.random.default_rng(SEED), -(-trials // BLOCK)
@@ -113,7 +113,7 @@ def _watch(
         vectors, labels = _lay_out(own, pair.classes, BLOCK)
         guard = AuditedGuard(policy, labels, classes=len(seen), space=LOSS, seeded=rng)
         guard.share = share
-        for round in range(policy.planned_releases):
+        for round in range(policy.releases or 1):
             release = guard.release(vectors, labels, round)
             seen += release.means.vectors[: len(seen), :2]
         spent = guard.spent

@@ -158,6 +158,7 @@ GONE = {  # options that are no more: the value that changes nothing, and the la
     "summed": (False, "d1e373b"),
     "topology": (None, "d934b08"),
     "clip": (None, "38a6b14d"),
+    "planned_releases": (20, "38a6b14d"),
 }
 
 

@@ -133,7 +133,7 @@ class Guard:
 
     def _bill(self, round: int) -> tuple[float, Entry]:
         """The noise multiplier of a release, and its line in the ledger. Raises BudgetExhausted."""
-        noise = accounting.noise_for(self.epsilon, self.delta, self.policy.planned_releases)
+        noise = accounting.noise_for(self.epsilon, self.delta, self.policy.releases or 1)
         cost = self._cost(noise)
         if cost > self.epsilon * ROUNDING:
             raise BudgetExhausted(

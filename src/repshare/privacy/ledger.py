@@ -42,12 +42,7 @@ class Ledger:
         with _locked(path) as file:
             whole = _drop_rest(file)
             self._length = len(whole)
-            lines, self._chain, unchained = _parse(whole, path)
-            if unchained:
-                raise ConfigError(
-                    f"{path} is of an earlier version, whose lines cannot be checked: 15ddcbb is the last commit that "
-                    "continues it. Keep it, begin another, and add up the ε of both"
-                )
+            lines, self._chain = _parse(whole, path)
             if not lines:
                 self._append(file, described)
         if new:
@@ -108,7 +103,7 @@ class Ledger:
 def read_ledger(path: Path) -> tuple[Entry, list[Entry]]:
     """Read what a ledger covers, and its entries, without changing it."""
     try:
-        lines, _, _ = _parse(path.read_bytes(), path)
+        lines, _ = _parse(path.read_bytes(), path)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     if not lines or lines[0].get("ledger") != VERSION:
@@ -148,9 +143,9 @@ def _drop_rest(file: IO[bytes]) -> bytes:
     return whole
 
 
-def _parse(content: bytes, path: Path) -> tuple[list[Entry], list[str], bool]:
-    """The entries, each one's hash with all before it, and whether the last had none of its own."""
-    lines, chain, unchained = list[Entry](), list[str](), False
+def _parse(content: bytes, path: Path) -> tuple[list[Entry], list[str]]:
+    """The entries, and each one's hash with all before it."""
+    lines, chain = list[Entry](), list[str]()
     for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines(), start=1):
         try:
             entry = json.loads(line)
@@ -158,18 +153,17 @@ def _parse(content: bytes, path: Path) -> tuple[list[Entry], list[str], bool]:
                 raise ValueError("not an object")
             own = entry.pop(HASH, None)
             link = _link(chain[-1] if chain else "", entry)
-            if own is None and lines and not unchained:
-                raise ValueError("it has no hash, as the lines before it have")
-            if own not in (None, link):
+            if own is None:
+                raise ValueError("it has no hash (15ddcbb is the last commit that reads lines without)")
+            if own != link:
                 raise ValueError("its hash is not that of it and the lines before it")
         except ValueError as error:
             raise CheckpointError(
                 f"{path} is damaged in line {number}, so nothing may be released: {error}. Put a good copy of it back"
             ) from error
-        unchained = own is None
         lines.append(entry)
         chain.append(link)
-    return lines, chain, unchained
+    return lines, chain
 
 
 def _link(before: str, entry: Mapping[str, Any]) -> str:
