@@ -17,7 +17,7 @@ from repshare.config import Policy
 from repshare.privacy.guard import Guard
 from repshare.privacy.ledger import Entry
 from repshare.sharing.representations import Floats, Integers
-from repshare.sharing.sums import LOSS, Sum, add_up, lift
+from repshare.sharing.sums import Sum, add_up, lift
 from repshare_lab.audit.bounds import Worlds, judge
 from repshare_lab.audit.grid import Grid
 
@@ -111,7 +111,7 @@ def _watch(
     for member in range(pair.members):
         own = samples if member == 0 else ()  # the others' samples are known, and subtracted
         vectors, labels = _lay_out(own, pair.classes, BLOCK)
-        guard = AuditedGuard(policy, labels, classes=len(seen), space=LOSS, seeded=rng)
+        guard = AuditedGuard(policy, labels, classes=len(seen), space="discriminant", seeded=rng)
         guard.share = share
         for round in range(policy.releases or 1):
             release = guard.release(vectors, labels, round)

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from repshare.sharing.parts import BESIDE, check_total, find_misfit, in_order
 from repshare.sharing.representations import Floats, Integers, Release, Representations, Teacher, nothing
 
-LOSS = "discriminant"  # in the name of a space whose clients share sums
 CONSTANT = 0.3  # κ
 STEP = 2.0**-9  # to multiples of which a private release rounds
 LARGEST = 2.0**24 * STEP  # number of a sum that fp32 has exactly

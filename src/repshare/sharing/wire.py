@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 
 from repshare.errors import Malformed
-from repshare.sharing.halves import encode_halves, widen
+from repshare.sharing.half_precision import encode_halves, widen
 from repshare.sharing.representations import Release, Representations, Teacher
 
 NOISES = ("os", "seeded")
