@@ -43,7 +43,7 @@ class Learner(Protocol):
     enough: int | None = None  # rounds after which little changes while the others stay the same; None: it always may
 
     def train(self) -> Record:
-        """Learn for one round, and account for it. Training that leaves numbers that are not finite is undone.
+        """Learn for one round, and account for it. Steps that are not finite are left out.
 
         Seconds in the record are of work before the round, bytes are of training that sends and receives.
         """
