@@ -32,7 +32,7 @@ from relay_servers import NAME, Work, start_echo, start_relay
 from repshare.board import Board, Wants
 from repshare.relay.options import RelayOptions
 from repshare.relay.tasks import Tasks
-from repshare.sharing.parts import SHRINKAGES, as_release, make_part
+from repshare.sharing.parts import SHRINKAGES, as_release, count_samples, weigh_samples
 from repshare.sharing.task import make_space_task
 from repshare.sharing.wire import encode_release
 from repshare.stores import open_database
@@ -66,7 +66,9 @@ def make_body(seed: int, round: int = 1) -> bytes:
     vectors *= DIMENSION**0.5 / np.linalg.norm(vectors, axis=1, keepdims=True)
     hits = rng.random((count, len(SHRINKAGES))) < 0.8
     weights = rng.uniform(-1, 1, size=(count, CLASSES))
-    part = make_part(vectors, weights, rng.integers(CLASSES, size=count), hits, shrinkage=0.3)
+    part = weigh_samples(
+        count_samples(vectors, rng.integers(CLASSES, size=count), hits, CLASSES), vectors, weights, 0.3
+    )
     return encode_release(as_release(part, round, SPACE), WORK.precision)
 
 

@@ -20,9 +20,9 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from repshare.config import Policy
 from repshare.network.learner import NetworkLearner
-from repshare.network.models import ResNet9, ResNet18
 from repshare.samples import Samples
 from repshare_lab.data import load
+from repshare_lab.networks import ResNet9, ResNet18
 
 CASES = {"ResNet9": ("fashion_mnist", lambda: ResNet9(1)), "ResNet18": ("cifar10", lambda: ResNet18(3))}
 TRAINED, TESTED = 96, 192  # samples of a turn

@@ -121,10 +121,12 @@ def test_what_attacks_come_to_is_said_as_the_records_have_it():
     assert re.findall(said, told) == [(str(len(right)), str(sum(broken)))]
 
 
-def test_the_exchange_of_ones_own_fulfils_the_contract(tmp_path):
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/extend.md").read_text(), re.DOTALL)
-    (tmp_path / "test_folder.py").write_text(code)
-    command = [sys.executable, "-m", "pytest", "-q", "test_folder.py"]
+def test_the_space_the_exchange_and_the_method_of_ones_own_fulfil_their_contracts(tmp_path):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/extend.md").read_text(), re.DOTALL)
+    assert len(blocks) == 3
+    for number, code in enumerate(blocks):
+        (tmp_path / f"test_{number}.py").write_text(code)
+    command = [sys.executable, "-m", "pytest", "-q", "."]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from datasets import Dataset as HuggingFace
 from torch import nn
-from torch.utils.data import DataLoader, SubsetRandomSampler
+from torch.utils.data import DataLoader
 
 from repshare import Client
 from repshare.errors import DataError
@@ -16,16 +16,12 @@ LABELS = torch.arange(60) % 3
 
 
 class Reading:
-    """A map-style dataset that counts its reads."""
-
-    def __init__(self):
-        self.reads = 0
+    """A map-style dataset."""
 
     def __len__(self):
         return len(LABELS)
 
     def __getitem__(self, index):
-        self.reads += 1
         return INPUTS[index], LABELS[index]
 
 
@@ -40,22 +36,12 @@ def train(data):
     "data",
     [
         Reading(),
-        DataLoader(Reading(), batch_size=7, shuffle=True),
-        DataLoader(Reading(), num_workers=1),
         HuggingFace.from_dict({"row": INPUTS.tolist(), "label": LABELS.tolist()}),
     ],
-    ids=["dataset", "loader", "workers", "hugging face"],
+    ids=["dataset", "hugging face"],
 )
 def test_a_dataset_trains_to_the_bits_of_a_pair(data):
     assert train(data) == train((INPUTS, LABELS))
-
-
-def test_samples_are_read_by_a_loaders_workers():
-    dataset = Reading()
-    samples = Samples(DataLoader(dataset, num_workers=1))  # in one batch, which no worker could read faster
-    dataset.reads = 0
-    assert len(list(samples.in_order(20))) == 3
-    assert dataset.reads == 0, "this process has read samples itself"
 
 
 def test_a_mapping_of_arrays_is_indexed_by_sample():
@@ -97,11 +83,7 @@ def with_a_hole():
         ((INPUTS, ["a"] * 60), r"labels are words \('a'\)"),
         (({"a": INPUTS, "b": INPUTS[1:]}, LABELS), "there are 59 inputs but 60 labels"),
         (HuggingFace.from_dict({"row": INPUTS.tolist(), "target": LABELS.tolist()}), "must be called label"),
-        (
-            DataLoader(Reading(), sampler=SubsetRandomSampler([1, 2])),
-            r"sampler of its own .SubsetRandomSampler.*Subset",
-        ),
-        (DataLoader(Reading(), batch_size=None), "sampler of its own"),
+        (DataLoader(Reading()), "give the loader's dataset"),
         (iter([]), "has no samples by index"),
     ],
 )

@@ -9,7 +9,7 @@ CommonSpaceClassifier  a client of CS in scikit-learn's manner, for tables, with
 Agreement      what the clients of a common classifier (method CS) agree on: a space, a loss
 space       feature maps that all clients compute alike: Patches, Fourier, Backbone, choose
 load_classifier       the common classifier that `repshare join` kept, for use on its own
-LeNet5, ResNet9, ResNet18, split      the paper's models; any other classifier as features and head
+LeNet5, split      the paper's model; any other classifier as features and head
 errors      everything raised on purpose
 """
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from repshare.exchange import Exchange, LocalExchange
     from repshare.exchange.peer import PeerExchange
     from repshare.exchange.relay import RelayExchange
-    from repshare.network.models import LeNet5, ResNet9, ResNet18, split
+    from repshare.network.models import LeNet5, split
     from repshare.party.classifier import load_classifier
     from repshare.party.estimator import CommonSpaceClassifier
     from repshare.party.party import Party
@@ -50,8 +50,6 @@ __all__ = [
     "Policy",
     "Record",
     "RelayExchange",
-    "ResNet9",
-    "ResNet18",
     "Task",
     "errors",
     "load_classifier",
@@ -70,7 +68,7 @@ _HOMES = {
     "repshare.party.classifier": ("load_classifier",),
     "repshare.party.estimator": ("CommonSpaceClassifier",),
     "repshare.party.party": ("Party",),
-    "repshare.network.models": ("LeNet5", "ResNet9", "ResNet18", "split"),
+    "repshare.network.models": ("LeNet5", "split"),
     "repshare.stores": ("MemoryStore",),
     "repshare.sharing.task": ("Task",),
 }

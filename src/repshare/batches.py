@@ -1,11 +1,11 @@
-"""Samples of PyTorch and Hugging Face data sets, read by index: by a DataLoader's workers, if they came in one."""
+"""Samples of PyTorch and Hugging Face data sets, read by index."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler, default_collate
+from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from repshare.errors import DataError
 from repshare.imports import in_one_line
@@ -17,11 +17,11 @@ class Indexed:
     """A map-style data set whose samples are read by index, in batches."""
 
     def __init__(self, data: Any) -> None:
-        self._collate: Callable[[list[Any]], Any] = default_collate
-        self._workers = 0
         if isinstance(data, DataLoader):
-            _check_sampler(data)
-            self._workers, self._collate, data = data.num_workers, data.collate_fn, data.dataset
+            raise DataError(
+                "clients draw their batches themselves: give the loader's dataset, or a torch.utils.data.Subset of it "
+                "(38a6b14d is the last commit that reads through a DataLoader)"
+            )
         if isinstance(data, IterableDataset) or not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
             kind = type(data).__name__
             raise DataError(f"a {kind} has no samples by index: give a map-style dataset, or a pair of arrays")
@@ -39,24 +39,11 @@ class Indexed:
             samples = list(self.data.__getitems__(wanted))
         else:
             samples = [self.data[index] for index in wanted]
-        return separate(self._put_together(samples))
-
-    def stream(self, parts: Sequence[Tensor]) -> Iterator[tuple[Any, Any]]:
-        """Yield inputs and labels of each part."""
-        if not self._workers:
-            yield from map(self.read, parts)
-            return
-        batches = [part.tolist() for part in parts]
-        loader = DataLoader(self.data, batch_sampler=batches, collate_fn=self._put_together, num_workers=self._workers)
-        yield from map(separate, loader)
-
-    def _put_together(self, samples: list[Any]) -> Any:
         try:
-            return self._collate(samples)
+            return separate(default_collate(samples))
         except (RuntimeError, TypeError, ValueError) as error:
             raise DataError(
-                f"samples cannot be put into one batch ({in_one_line(error)[:200]}): turn them into tensors of one "
-                "shape, or give a DataLoader with a collate_fn"
+                f"samples cannot be put into one batch ({in_one_line(error)[:200]}): make them tensors of one shape"
             ) from error
 
 
@@ -91,16 +78,3 @@ def separate(batch: Any) -> tuple[Any, Any]:
     if inputs and all(column.ndim == 1 for column in inputs.values()):
         return torch.stack([column.float() for column in inputs.values()], dim=1), batch[found[0]]
     return inputs, batch[found[0]]
-
-
-def _check_sampler(loader: "DataLoader[Any]") -> None:
-    """Refuse a loader that chooses its samples by itself: they would not be the ones that it chooses."""
-    usual = isinstance(loader.sampler, SequentialSampler | RandomSampler)
-    if usual and isinstance(loader.sampler, RandomSampler):
-        usual = not loader.sampler.replacement and loader.sampler.num_samples == len(loader.dataset)  # type: ignore[arg-type]
-    if loader.batch_sampler is None or not usual or type(loader.batch_sampler) is not torch.utils.data.BatchSampler:
-        kind = type(loader.sampler if not usual else loader.batch_sampler).__name__
-        raise DataError(
-            f"the DataLoader has a sampler of its own ({kind}), but clients draw their batches themselves: give it a "
-            "torch.utils.data.Subset of the samples, and a batch_size"
-        )

@@ -60,8 +60,7 @@ class Client:
         Args:
             model: Any classifier that ends in a linear layer. What enters that layer are its features. A `Network`
                 is one that was split there already, and is taken as it is. In a space there is none.
-            data: Training samples: a pair (inputs, labels), a `Table`, a PyTorch or Hugging Face dataset, or a
-                DataLoader.
+            data: Training samples: a pair (inputs, labels), a `Table`, or a PyTorch or Hugging Face dataset.
             exchange: The way to other clients. Without one, the client learns alone.
             name: The client's name. Its random streams depend on it.
             policy: How it learns and what it shares. Default: `Policy()`.
@@ -98,7 +97,7 @@ class Client:
             features.check(described.representation, described.name)
         if test is not None:
             test.check_labels(self.learner.classes)
-        self.guard = self.learner.guard = make_guard(self.learner, name, seed, ledger)
+        self.guard = self.learner.guard = None if alone else make_guard(self.learner, name, seed, ledger)
         self.round_number, self.released = 0, 0
         self.trouble: ExchangeError | BudgetExhausted | None = None  # what kept the last round from exchanging
 

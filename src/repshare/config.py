@@ -62,7 +62,8 @@ class SharingOptions:
     precision: Precision | None = None
     """Number format of what a client shares. Default: fp32; fp16 in a space, where what it receives has it, too."""
     releases: int | None = None
-    """Maximum number of releases; after that the client only receives. Default: no limit."""
+    """Maximum number of releases; after that the client only receives. A budget is spread over them.
+    Default: no limit; 1 with a budget."""
     release_every: int = 1
     """Number of rounds between releases. Each release costs privacy and traffic."""
 
@@ -88,19 +89,14 @@ class PrivacyOptions:
     """A privacy budget."""
 
     epsilon: float | None = None
-    """ε: add noise, so that all releases together are (ε, δ)-differentially private for each sample, given the model.
-    This does not cover training itself: see docs/what-leaves.md. Default: no noise."""
+    """ε: with noise, all releases together are (ε, δ)-differentially private for each sample.
+    It is for sums of classes (CS, loss discriminant): see docs/what-leaves.md. Default: no noise."""
     delta: float = 1e-5
     """δ: the probability that ε does not hold. It should be well below one over the number of samples."""
-    planned_releases: int = 20
-    """Number of releases that the budget is spread over. When it is spent, the client only trains."""
-    clip: float | None = None
-    """Features longer than this are clipped to it. The noise is proportional to it.
-    Default: √d', the longest that Tanh features can be."""
     adjacency: Literal["replace", "add-remove"] = "replace"
     """Which change of the data ε hides.
     replace: one sample is replaced by another of its class; the number of samples is public.
-    add-remove: one sample is added or removed; in a common space with the loss discriminant only."""
+    add-remove: one sample is added or removed."""
     seeded_noise: bool = False
     """Draw the noise from the seed, to be reproducible. Such noise gives no privacy; releases are marked."""
     noise_shares: int = 1
@@ -155,12 +151,12 @@ class Policy(SpaceOptions, RepresentationOptions, PrivacyOptions, SharingOptions
 
     def __post_init__(self) -> None:
         check_not_negative(self, "lambda_kd", "lambda_disc", "lambda_length")
-        check_whole(self, 1, "n_avg", "epochs", "batch_size", "release_every", "planned_releases", "noise_shares")
+        check_whole(self, 1, "n_avg", "epochs", "batch_size", "release_every", "noise_shares")
         check_whole(self, 0, "m_up", "m_down")
         check_whole(self, 1, "releases", "minimum_count")
         check_fits(self, ["held_out"], "at least 0 and below 1", lambda value: 0 <= value < 1)
         check_one_of(self, "start", "precision", "optimizer", "adjacency", "compute")
-        check_positive(self, "learning_rate", "epsilon", "clip")
+        check_positive(self, "learning_rate", "epsilon")
         check_fits(self, ["delta"], "above 0 and below 1", lambda value: 0 < value < 1)
         if isinstance(self.peers, str):
             raise ConfigError(f"peers must be several names, not the text {self.peers!r}")

@@ -8,11 +8,18 @@ import numpy as np
 from repshare.config import Policy
 from repshare.errors import ConfigError
 from repshare.measures import Description, Doubles, Record, Score, View
-from repshare.sharing.representations import Floats, Integers, Protection
+from repshare.sharing.representations import Floats, Integers, Release
 from repshare.sharing.task import Task
 
 Samples = Any  # `repshare.samples.Samples`, or rows of a table: a party with a table has no PyTorch
 NO_ROWS: Integers = np.zeros(0, np.int64)
+
+
+class Protection(Protocol):
+    """Makes a release of class sums with noise, and charges it for good before it exists: `privacy.guard`."""
+
+    def release(self, vectors: Floats, labels: Integers, round: int) -> Release:
+        """Release sums of these samples. Raises BudgetExhausted where the budget does not pay for it."""
 
 
 class Learner(Protocol):
@@ -26,7 +33,7 @@ class Learner(Protocol):
     classes: int  # C
     dimension: int  # d', the length of what stands for a sample
     norm_bound: float  # the longest vector that clients agreed on
-    guard: Protection | None = None  # makes releases private; None: they are exact
+    guard: Protection | None = None  # makes sums private; None: what leaves is exact
     secret: bytes | None = None  # decides which samples are held out; None: none are
     held_rows: Integers = NO_ROWS  # the samples of which nothing is ever shared
     judged_on: str = "samples"  # the samples that tell whether others help, in words
@@ -36,7 +43,7 @@ class Learner(Protocol):
     enough: int | None = None  # rounds after which little changes while the others stay the same; None: it always may
 
     def train(self) -> Record:
-        """Learn for one round, and account for it. Training that leaves numbers that are not finite is undone.
+        """Learn for one round, and account for it. Steps that are not finite are left out.
 
         Seconds in the record are of work before the round, bytes are of training that sends and receives.
         """

@@ -13,12 +13,14 @@ LABORATORY = ["audit", "data", "experiments", "results", "simulation", "compare"
 FLOWER = ["FlowerRun", "make_client_app", "make_server_app"]
 METHODS = ["averaging", "codes", "distillation", "fedavg", "split", "policies"]
 FOUND = ["CL", "FC", "FD", "FL", "SL", "find_method"]
+NETWORKS = ["ResNet9", "ResNet18"]
 SETTING = ["Setting", "ResolvedSetting", "Run", "Attack", "METHODS"]
 COMMANDS = ["audit", "data", "demo", "learning", "methods", "report", "reproduce"]
 MOVED = {
     **{f"repshare.{name}": f"repshare_lab.{name}" for name in LABORATORY},
     **{f"repshare.{name}": f"repshare_flower.{name}" for name in FLOWER},
     **{f"repshare.methods.{name}": f"repshare_lab.methods.{name}" for name in (*METHODS, *FOUND)},
+    **{f"repshare.{name}": f"repshare_lab.networks.{name}" for name in NETWORKS},
     **{f"repshare.config.{name}": f"repshare_lab.config.{name}" for name in SETTING},
     "repshare.Common": "repshare.Agreement",
     "repshare.config.CommonLoss": "repshare.config.SpaceLoss",

@@ -1,7 +1,7 @@
 """A client's labelled data, checked once, then served in batches."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from operator import itemgetter
 from typing import Any, NamedTuple, overload
@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import Dataset, TensorDataset
 
 from repshare.batches import Indexed
 from repshare.config import Policy
 from repshare.errors import ConfigError, DataError
 from repshare.table import Table
 
-Labelled = Table | Dataset[Any] | DataLoader[Any] | tuple[Any, Tensor] | tuple[Any, NDArray[Any]]
+Labelled = Table | Dataset[Any] | tuple[Any, Tensor] | tuple[Any, NDArray[Any]]
 EVALUATION_BATCH = 250  # samples: measured fastest for LeNet5 among 50, 100, 250 and 1,000
 LARGE_EVALUATION_BATCH = 32  # the same for ResNet9 and ResNet18 on a CPU, among 8 to 256: what they compute fits caches
 
@@ -25,8 +25,7 @@ LARGE_EVALUATION_BATCH = 32  # the same for ResNet9 and ResNet18 on a CPU, among
 class Samples:
     """Labelled samples in batches: of a pair of tensors or arrays, which is much the fastest, or of a dataset.
 
-    Inputs may be a mapping of tensors. A dataset is map-style, PyTorch's or Hugging Face's; of a DataLoader, its
-    dataset is read by its workers.
+    Inputs may be a mapping of tensors. A dataset is map-style, PyTorch's or Hugging Face's.
     """
 
     def __init__(self, data: Labelled, *, rows: Tensor | None = None, device: str = "cpu") -> None:
@@ -51,24 +50,13 @@ class Samples:
 
     def batch(self, indices: Tensor) -> tuple[Any, Tensor]:
         """Inputs and labels of these samples, on the device."""
-        (batch,) = self._stream([indices])
-        return batch
-
-    def _stream(self, parts: Sequence[Tensor]) -> Iterator[tuple[Any, Tensor]]:
-        """Yield inputs and labels of each of these parts, on the device."""
         if self._rows is not None:
-            parts = [self._rows[indices] for indices in parts]
+            indices = self._rows[indices]
         if self._pair is not None:
-            for indices in parts:
-                inputs, labels = self._pair
-                yield self._deliver(change_tensors(inputs, itemgetter(indices)), labels[indices])
-        elif len(parts) == 1:
-            yield self._deliver(*self._dataset.read(parts[0]))  # type: ignore[union-attr]
+            inputs, labels = self._pair
+            inputs, labels = change_tensors(inputs, itemgetter(indices)), labels[indices]
         else:
-            for inputs, labels in self._dataset.stream(parts):  # type: ignore[union-attr]
-                yield self._deliver(inputs, labels)
-
-    def _deliver(self, inputs: Any, labels: Any) -> tuple[Any, Tensor]:
+            inputs, labels = self._dataset.read(indices)  # type: ignore[union-attr]
         _check_labels(labels)
         if not isinstance(inputs, Tensor | Mapping):
             raise DataError(f"the inputs of a sample must be a tensor or a mapping, not a {type(inputs).__name__}")
@@ -83,11 +71,11 @@ class Samples:
 
     def in_order(self, size: int) -> Iterator[tuple[Any, Tensor]]:
         """Yield all samples, `size` at a time."""
-        yield from self._stream(torch.split(torch.arange(len(self)), size))
+        yield from map(self.batch, torch.split(torch.arange(len(self)), size))
 
     def shuffled(self, size: int, generator: torch.Generator) -> Iterator[tuple[Any, Tensor]]:
         """Yield all samples once in random order, `size` at a time."""
-        yield from self._stream(shuffle(len(self), size, generator))
+        yield from map(self.batch, shuffle(len(self), size, generator))
 
     def check_labels(self, classes: int) -> None:
         """Refuse labels that are not one of 0 … classes − 1."""

@@ -1,4 +1,4 @@
-"""What every store and every exchange must fulfil, as tests to run on one of your own. Needs pytest.
+"""The contracts of stores, exchanges, spaces and methods, as tests to run on one of your own. Needs pytest.
 
 Subclass a contract in a test file, and give it the fixtures that it asks for:
 
@@ -10,8 +10,11 @@ Subclass a contract in a test file, and give it the fixtures that it asks for:
         def store(self, database): ...
 """
 
+import json
 import threading
 from collections.abc import Callable
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -19,10 +22,17 @@ import pytest
 from repshare.board import Wants
 from repshare.errors import Malformed, Outdated, Refused
 from repshare.exchange import Exchange
+from repshare.exchange.local import LocalExchange
 from repshare.sharing import wire
-from repshare.sharing.representations import Release, Teacher, stack
+from repshare.sharing.representations import Floats, Release, Teacher, stack
 from repshare.sharing.task import Task
+from repshare.space import Space, describe, fingerprint
+from repshare.space.space import as_array
 from repshare.stores import Database, Store, Transaction
+
+if TYPE_CHECKING:
+    from repshare.client import Client
+    from repshare.measures import Record
 
 TASK = Task(classes=2, dimension=2)
 """The task of the exchanges under test."""
@@ -31,6 +41,9 @@ MANY = 8
 
 Join = Callable[[str], Exchange]
 """A function from a client's name to its exchange. All of one test's meet each other."""
+
+Make = Callable[[str], "Client"]
+"""A function from a name to a new client without an exchange. The same name is the same client, as it begins."""
 
 
 def get(store: Store, *keys: str) -> list[bytes | None]:
@@ -213,3 +226,97 @@ class ExchangeContract:
         assert c.collect(Wants(MANY, 0)) == first
         b.publish(release(3.0))
         assert c.collect(Wants(MANY, 0)) != first
+
+
+def embed(space: Space, inputs: Any) -> Floats:
+    """The vectors of a batch (n, d)."""
+    return as_array(space(inputs))
+
+
+class SpaceContract:
+    """The promise of a space. Fixtures: `space`; `inputs`, four or more samples that it takes, no two of them alike."""
+
+    def test_the_same_inputs_have_the_same_vectors(self, space: Space, inputs: Any) -> None:
+        assert np.array_equal(embed(space, inputs), embed(space, inputs))
+
+    def test_vectors_are_finite_and_of_the_stated_dimension_and_length(self, space: Space, inputs: Any) -> None:
+        vectors = embed(space, inputs)
+        assert vectors.dtype == np.float32
+        assert vectors.shape == (len(inputs), space.dimension)
+        assert np.isfinite(vectors).all()
+        assert np.linalg.norm(vectors, axis=1) == pytest.approx(space.dimension**0.5, rel=1e-4)
+
+    def test_a_vector_does_not_depend_on_the_others_of_its_batch(self, space: Space, inputs: Any) -> None:
+        vectors = embed(space, inputs)
+        assert np.allclose(embed(space, inputs[1:3]), vectors[1:3], atol=1e-3)
+        assert not np.allclose(vectors[1], vectors[2], atol=0.1)
+
+    def test_equal_descriptions_make_equal_vectors(self, space: Space, inputs: Any) -> None:
+        again = type(space)(**{each.name: getattr(space, each.name) for each in fields(space)})  # type: ignore[arg-type]
+        assert json.loads(json.dumps(describe(space))) == describe(again)
+        assert fingerprint(again) == fingerprint(space)
+        assert np.array_equal(embed(again, inputs), embed(space, inputs))
+
+    def test_a_client_in_it_continues_to_the_same_bits(self, space: Space, inputs: Any) -> None:
+        from repshare.client import Client
+        from repshare.methods import CA
+
+        data = inputs, np.arange(len(inputs)) % 2
+        first, again = (Client(data=data, space=space, method=CA, classes=2) for _ in range(2))
+        first.round()
+        again.load(first.save())
+        assert np.array_equal(again.predict(inputs), first.predict(inputs))
+        assert np.array_equal(again.probabilities(inputs), first.probabilities(inputs))
+
+
+def meet(make: Make, rounds: int) -> "list[tuple[Client, list[Record]]]":
+    """Two clients and their records, after so many rounds through the method's own server."""
+    clients = [make("a"), make("b")]
+    method = clients[0].method
+    if method.serve is not None:
+        server = method.serve(clients[0].learner.task(), None, method.options)
+        for client in clients:
+            client.exchange = LocalExchange(server, client.name)
+    records = [[client.round() for client in clients] for _ in range(rounds)]
+    return list(zip(clients, map(list, zip(*records, strict=True)), strict=True))
+
+
+def scores(client: "Client") -> Any:
+    """A client's scores of its own samples (n, C)."""
+    return client.learner.scores(client.samples)
+
+
+class MethodContract:
+    """The promise of a method. Fixture: `make`, a function from a name to a new client, with test data, of the method.
+
+    The same name makes the same client, as it begins. A server that needs a network to start from has tests of its own.
+    """
+
+    def test_two_clients_account_for_their_rounds(self, make: Make) -> None:
+        for client, records in meet(make, 2):
+            assert [(each.round, each.client, each.trouble) for each in records] == [
+                (number, client.name, None) for number in (1, 2)
+            ]
+            assert all(np.isfinite(each.ce) and 0 <= each.train_accuracy <= 1 for each in records)
+            assert all((each.bytes_up > 0) == (client.method.serve is not None) for each in records)
+            assert 0 <= client.evaluate() <= 1
+
+    def test_the_same_clients_learn_the_same_bits(self, make: Make) -> None:
+        for (one, _), (other, _) in zip(meet(make, 2), meet(make, 2), strict=True):
+            assert np.array_equal(scores(one), scores(other))
+
+    def test_a_client_that_was_saved_continues_to_the_same_bits(self, make: Make) -> None:
+        for client, _ in meet(make, 1):
+            again = make(client.name)
+            again.load(client.save())
+            again.exchange = client.exchange
+            for each in (client, again):
+                each.collect()
+                each.train()
+            assert np.array_equal(scores(again), scores(client))
+            assert again.round_number == client.round_number == 2
+
+    def test_a_client_alone_simply_learns(self, make: Make) -> None:
+        record = make("a").round()
+        assert (record.trouble, record.bytes_up, record.bytes_down) == (None, 0, 0)
+        assert np.isfinite(record.ce)

@@ -12,12 +12,13 @@ from repshare.board import Wants
 from repshare.errors import ModelError
 from repshare.methods import CA, CS, IL
 from repshare.network.features import examine
-from repshare.network.models import ConvNet, split
+from repshare.network.models import split
 from repshare.sharing import wire
 from repshare.space import measure
 from repshare.space.agreement import Agreement
 from repshare_lab.config import Run, Setting
 from repshare_lab.methods import FD, FL, SL
+from repshare_lab.networks import ConvNet
 from repshare_lab.simulation import Inline, simulate
 from support.processes import run
 

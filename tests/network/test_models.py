@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from repshare import Client, Policy
 from repshare.errors import ConfigError, ModelError
-from repshare.network.models import LeNet5, ResNet9, ResNet18, build, split
+from repshare.network.models import LeNet5, split
+from repshare_lab.networks import ResNet9, ResNet18, build
 
 IMAGES = torch.randn(4, 1, 28, 28, generator=torch.Generator().manual_seed(0))
 
@@ -186,30 +186,10 @@ def test_a_users_own_function_builds_a_model(tmp_path):
             build(reference, channels=1, classes=10, dimension=None, seed=0)
 
 
-def test_a_model_with_one_logit_is_one_of_two_classes():
-    torch.manual_seed(0)
-    one = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 1))
-    inputs, labels = torch.randn(20, 5), torch.arange(20) % 2
-    network = split(one, inputs)
-    features, logits = network(inputs)
-    assert network.classes == 2
-    odds = one(inputs).squeeze(1)
-    assert torch.equal(logits, torch.stack([torch.zeros(20), odds], dim=1))
-    assert torch.allclose(network.head(features), logits)
-    assert torch.allclose(features @ network.head.weight.T + network.head.bias, logits, atol=1e-6)
-    own = nn.functional.binary_cross_entropy_with_logits(odds, labels.float())
-    assert torch.allclose(nn.functional.cross_entropy(logits, labels), own)
-
-
-def test_a_model_with_one_logit_stays_its_owners():
-    torch.manual_seed(0)
-    inputs = torch.randn(60, 5)
+def test_a_model_with_one_logit_is_refused_with_what_to_do():
     model = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 1))
-    client = Client(model, (inputs, (inputs[:, 0] > 0).long()), policy=Policy(learning_rate=0.05))
-    *_, last = client.rounds(10)
-    assert last.train_accuracy > 0.9
-    assert model(inputs).shape == (60, 1), "the model is not its owner's any more"
-    assert client.predict(inputs).tolist() == (model(inputs).squeeze(1) > 0).long().tolist()
+    with pytest.raises(ModelError, match=r"two for two classes .38a6b14d is the last commit"):
+        split(model, torch.randn(20, 5))
 
 
 def test_an_own_model_is_given_the_arguments_that_it_takes(tmp_path):

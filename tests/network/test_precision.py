@@ -5,10 +5,11 @@ import torch
 
 from repshare.config import Policy
 from repshare.network.learner import NetworkLearner
-from repshare.network.models import LeNet5, ResNet9
+from repshare.network.models import LeNet5
 from repshare.samples import Samples
 from repshare_lab.experiments.catalogue import EXPERIMENTS
 from repshare_lab.experiments.experiment import usual_setting
+from repshare_lab.networks import ResNet9
 
 
 def test_features_of_bf16_are_coarser_and_are_numbers_of_fp32(digits):

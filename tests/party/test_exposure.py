@@ -286,9 +286,8 @@ def test_noise_of_the_proposed_budget_keeps_any_attack_at_what_is_promised():
     from statistics import NormalDist
 
     from repshare.privacy import accounting
-    from repshare.privacy.accounting import Charge
 
-    noise = accounting.noise_for(exposure.BUDGET, Policy.delta, 1, Charge(0.0))
+    noise = accounting.noise_for(exposure.BUDGET, Policy.delta, 1)
     assert 0.59 < NormalDist().cdf(1 / noise / math.sqrt(2)) <= exposure.PROMISED
 
 

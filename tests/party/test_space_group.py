@@ -11,7 +11,6 @@ import pytest
 from repshare import load_classifier
 from repshare.exchange.keys import Key
 from repshare.privacy import accounting
-from repshare.privacy.accounting import Charge
 from repshare.relay.tasks import Tasks
 from repshare.sharing import sums, wire
 from repshare.stores import open_database
@@ -87,7 +86,7 @@ def test_a_group_shares_the_noise_of_a_private_total(tmp_path):
         totals = {name: (group.state(name) / "total").read_bytes() for name in MEMBERS}
         assert len(set(totals.values())) == 1
         total = sums.read_sums(wire.decode_teacher(totals["p0"]), 10, 288, wire.decode_teacher(totals["p0"]).space)
-        noise = accounting.noise_for(50.0, 1e-5, 1, Charge(0.0))
+        noise = accounting.noise_for(50.0, 1e-5, 1)
         assert total.variance == pytest.approx(noise**2 * 4 / 3, rel=1e-3)  # all four stayed, and three were enough
         assert abs(total.samples - sum(SAMPLES.values())) < 20
         assert [line["epsilon"] for line in group.rounds("p0")] == pytest.approx([50.0, 50.0], rel=1e-3)

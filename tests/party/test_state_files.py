@@ -17,6 +17,8 @@ from repshare.exchange.relay import Membership
 from repshare.party.rounds import take_part
 from repshare.party.state import State
 from repshare.sharing.task import Task
+from support import private_clients
+from support.private_clients import create_private_task
 from support.processes import RelayProcess, run
 from support.space_parties import COMMON
 
@@ -40,11 +42,12 @@ def usual_mask():
 
 def test_nobody_else_may_read_what_a_client_keeps(tmp_path, monkeypatch, capsys, usual_mask):
     monkeypatch.chdir(tmp_path)
-    options = ("--db", "memory", "--insecure", "--task", "digits", "--classes", 10, "--dimension", 84)
-    relay = RelayProcess(tmp_path, *options)
-    names = ("--name", "alice", "--task", "digits", "--epsilon", 3, "--planned-releases", 5)
+    create_private_task(tmp_path)
+    relay = RelayProcess(tmp_path, "--insecure")
+    names = ("--name", "alice", "--task", "digits", "--epsilon", 3, "--releases", 5)
     try:
-        run(capsys, "join", relay.url, "--party", f"{PARTY}:alice", *names, "--rounds", 2)
+        join = ("join", relay.url, "--party", f"{private_clients.__file__}:alice", *names, "--rounds", 1)
+        run(capsys, *join)
         folder = tmp_path / "repshare-digits-alice"
         kept = {
             "client.state",
@@ -60,7 +63,7 @@ def test_nobody_else_may_read_what_a_client_keeps(tmp_path, monkeypatch, capsys,
         for name in kept:
             assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600, name
             (folder / name).chmod(0o644)  # as an earlier version made them
-        run(capsys, "join", relay.url, "--party", f"{PARTY}:alice", *names, "--rounds", 3)
+        run(capsys, *join, "--restart")
         for name in kept - {"run.json"}:
             assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600, name
     finally:

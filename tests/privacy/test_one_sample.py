@@ -1,8 +1,5 @@
 """How far one sample moves the numbers that leave a client with a budget, wherever it is among the others."""
 
-import json
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -11,12 +8,10 @@ from repshare import Agreement, Client, Policy
 from repshare.board import Board
 from repshare.cli.main import main
 from repshare.exchange.local import LocalExchange
-from repshare.methods import RS
 from repshare.party.state import make_report
-from repshare.privacy.ledger import OWN_COINS, count_understated, read_ledger
-from repshare.privacy.sums import reach
+from repshare.privacy.guard import reach
+from repshare.privacy.ledger import OWN_COINS, Ledger, count_understated, read_ledger
 from repshare.sharing import wire
-from repshare.sharing.task import Task
 from repshare.space import Fourier, Patches
 
 COUNTS = (10, 48, 198, 199, 200, 218, 219, 300, 400, 800, 1100, 1200)
@@ -92,39 +87,9 @@ def test_a_sample_that_is_another_moves_class_sums_no_further_than_is_accounted(
     assert 0.9 < max(moved) <= reach(Policy(adjacency="replace"), 16) + EXACT
 
 
-def rs_client(data, **policy):
-    """Return a client of RS whose model training leaves as it is, and the tap through which its releases go."""
-    torch.manual_seed(0)
-    exchange = Tap(Board(Task(3, 8, norm_bound=1e6)), "alice")
-    model = torch.nn.Sequential(torch.nn.Linear(WIDTH, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3))
-    chosen = Policy(planned_releases=1, learning_rate=1e-30, seeded_noise=True, **{"epsilon": 400.0, **policy})
-    return Client(model, data, exchange, name="alice", method=RS, policy=chosen), exchange
-
-
-def rs_sums(data, **policy):
-    """Return the sums of features behind a first release, in clip norms, a row for each of its averages; counts."""
-    client, exchange = rs_client(data, **policy)
-    assert client.round(test=False).trouble is None
-    release = wire.decode_release(exchange.sent)
-    rows = [each.vectors * each.counts[:, None] / math.sqrt(8) for each in (release.means, release.observations)]
-    return np.stack([row.astype(np.float64) for row in rows if len(row)]), release.means.counts
-
-
-@pytest.mark.parametrize("precision", ["fp32", "fp16"])
-@pytest.mark.parametrize("count", [48, 199, 200, 800])
-def test_a_sample_that_is_another_moves_sums_of_features_no_further_than_is_accounted(count, precision):
-    data, rounding = table(count + 1), EXACT if precision == "fp32" else 0.2
-    whole, _ = rs_sums(data, precision=precision)
-    for place in (0, count // 2, count):
-        changed = data[0].copy(), data[1]
-        changed[0][place] = -3.0 * np.sign(changed[0][place])
-        other, _ = rs_sums(changed, precision=precision)
-        assert 0.1 < np.linalg.norm(whole - other, axis=2).max() <= 2 + rounding
-
-
 def test_with_a_budget_no_report_tells_of_samples():
     """An accuracy is no noisy sum: with two models that differ in one sample it would tell which has it."""
-    client, _ = rs_client(table(60))
+    client, _ = make(table(60))
     told = make_report(client, client.round(test=False))
     assert set(told) == {"round", "privacy", "model"}
 
@@ -162,8 +127,7 @@ def test_a_ledger_of_earlier_releases_says_that_they_cost_more(tmp_path, capsys)
     earlier = [{name: value for name, value in entry.items() if name not in OWN_COINS} for entry in entries]
     assert count_understated(about, earlier) == len(earlier) == 1
     assert count_understated({**about, "adjacency": "replace"}, earlier) == 0
-    lines = [json.dumps(each) for each in (about, *earlier)]
-    (tmp_path / "earlier.jsonl").write_text("\n".join(lines) + "\n")
+    Ledger(tmp_path / "earlier.jsonl", about).add(earlier[0])
     for file, told in (("privacy.jsonl", ""), ("earlier.jsonl", "warning: 1 of them were made by an earlier version")):
         main(["privacy", "ledger", str(tmp_path / file)])
         said = " ".join(capsys.readouterr().out.split())

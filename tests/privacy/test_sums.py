@@ -21,10 +21,9 @@ from repshare.exchange.local import LocalExchange
 from repshare.methods import CA, CS
 from repshare.party.state import make_report
 from repshare.privacy import accounting
-from repshare.privacy.accounting import Charge
 from repshare.privacy.discrete import discrete_gaussian
+from repshare.privacy.guard import STEPS, Guard, check_shares, reach
 from repshare.privacy.ledger import read_ledger
-from repshare.privacy.sums import STEPS, SumsGuard, check_shares, reach
 from repshare.secure import Meetings, SecureExchange
 from repshare.sharing import sums, wire
 from repshare.space import Fourier
@@ -43,9 +42,9 @@ def vectors(seed=0, count=30, dimension=6):
 
 
 def guard(seed=7, **policy):
-    policy = Policy(**{"epsilon": 1.0, "planned_releases": 1, "adjacency": "add-remove"} | policy)
+    policy = Policy(**{"epsilon": 1.0, "releases": 1, "adjacency": "add-remove"} | policy)
     seeded = None if seed is None else np.random.default_rng(seed)
-    return SumsGuard(policy, LABELS, classes=3, space=SPACE, seeded=seeded)
+    return Guard(policy, LABELS, classes=3, space=SPACE, seeded=seeded)
 
 
 def release(made, round=1, given=None):
@@ -114,11 +113,11 @@ def test_no_change_of_a_sample_moves_a_release_further_than_is_accounted():
 
 
 def test_a_release_costs_what_the_accountant_says_and_the_budget_ends():
-    made = guard(planned_releases=3, epsilon=2.0)
+    made = guard(releases=3, epsilon=2.0)
     for number in range(3):
         release(made, number + 1)
     noise = made.ledger.entries[0]["charge"][0]
-    assert made.spent == pytest.approx(accounting.epsilon(Counter({Charge(noise): 3}), 1e-5))
+    assert made.spent == pytest.approx(accounting.epsilon(Counter({noise: 3}), 1e-5))
     assert 1.99 < made.spent <= 2.0
     with pytest.raises(BudgetExhausted, match="3 releases cost ε = 2"):
         release(made, 4)
@@ -129,7 +128,7 @@ def test_noise_is_as_wide_as_the_budget_asks_for(shares):
     exact = np.zeros((3, 7))
     np.add.at(exact, LABELS, np.rint(sums.lift(vectors()) * STEPS) / STEPS)
     noise = np.concatenate([(rows(release(guard(seed=s, noise_shares=shares))) - exact).ravel() for s in range(60)])
-    wanted = accounting.noise_for(1.0, 1e-5, 1, Charge(0.0)) / math.sqrt(shares)
+    wanted = accounting.noise_for(1.0, 1e-5, 1) / math.sqrt(shares)
     assert abs(noise.std() / wanted - 1) < 0.08
     told = release(guard(noise_shares=shares)).means.vectors[3, 6]
     assert told == pytest.approx(wanted**2, rel=1e-3)
@@ -310,7 +309,7 @@ def test_a_group_shares_the_noise_and_all_read_the_same_total():
     at_once(clients)
     totals = [each.learner.model.total for each in clients.values()]
     assert all(np.array_equal(total.vectors, totals[0].vectors) for total in totals)
-    noise = accounting.noise_for(1.0, 1e-5, 1, Charge(0.0))
+    noise = accounting.noise_for(1.0, 1e-5, 1)
     assert totals[0].variance == pytest.approx(noise**2, rel=1e-3)  # once, not three times
     exact = sum(each.learner.model.sums() for each in clients.values())
     error = (totals[0].vectors - exact[:, :16]).std()

@@ -7,10 +7,11 @@ from repshare import Board
 from repshare.board import Wants
 from repshare.errors import Malformed, Refused
 from repshare.sharing import wire
-from repshare.sharing.parts import BESIDE, MOST_WEIGHT, SHRINKAGES, as_release, make_part, read_total
+from repshare.sharing.parts import BESIDE, MOST_WEIGHT, SHRINKAGES, as_release, read_total
 from repshare.sharing.representations import Teacher, nothing
 from repshare.sharing.task import Task, make_space_task
 from repshare.space import Patches
+from support.parts import make_part
 
 CLASSES = 10
 SPACE = "patches-0123456789abcdef-squared"

@@ -8,11 +8,12 @@ from pathlib import Path
 from repshare import RelayExchange
 from repshare.privacy.ledger import read_ledger
 from support.interrupted_clients import BUDGET, WHERE
+from support.private_clients import create_private_task
 from support.processes import RelayProcess, records
 from support.warm import start_warm
 
 TESTS = Path(__file__).parent.parent
-OPEN = ("--db", "relay.db", "--insecure", "--task", "digits", "--classes", 10, "--dimension", 84)
+OPEN = ("--db", "relay.db", "--insecure")
 PATIENCE_SECONDS = 300
 PEER_EVERY = 5  # of so many clients, one shares with peers, the others through a relay
 
@@ -24,18 +25,19 @@ def kill_clients(folder, *, kills, seed=0):
     """
     points, clients, offers = spread(kills, random.Random(seed)), 0, 0
     with ExitStack() as stack:
+        create_private_task(folder)
         relay = RelayProcess(folder, *OPEN)
         stack.callback(relay.stop)
-        for start in range(0, kills, BUDGET.planned_releases):
+        for start in range(0, kills, BUDGET.releases):
             url = "peer" if clients % PEER_EVERY == PEER_EVERY - 1 else relay.url
             with RelayExchange(relay.url, "digits", client="alice") as exchange:
                 exchange.withdraw()
             place = folder / f"client {clients}"
             place.mkdir()
-            offers += interrupt_all(place, url, points[start : start + BUDGET.planned_releases])
+            offers += interrupt_all(place, url, points[start : start + BUDGET.releases])
             clients += 1
     return {"kills": kills, "points of a round": len(set(points)), "clients": clients,
-            "releases that were charged and acknowledged": clients * BUDGET.planned_releases,
+            "releases that were charged and acknowledged": clients * BUDGET.releases,
             "times that one of them was sent": offers, "charged twice": 0, "lost": 0}  # fmt: skip
 
 
@@ -48,7 +50,7 @@ def spread(kills, rng):
 
 def interrupt_all(place, url, points):
     """Kill one client in its first rounds at these points, and let it finish: how often it sent anything."""
-    rounds = BUDGET.planned_releases
+    rounds = BUDGET.releases
     for number, point in enumerate(points, 1):
         assert run(place, point, number, url, rounds) == -signal.SIGKILL, tell(place)
     assert run(place, "nowhere", 0, url, rounds) == 0, tell(place)

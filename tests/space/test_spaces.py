@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from repshare import Agreement
 from repshare.errors import ConfigError, DataError, ModelError
 from repshare.space import (
     Backbone,
@@ -25,7 +26,7 @@ from repshare.space import (
 )
 from repshare.space.filters import accumulate, root
 from repshare.space.photographs import draw_leaves
-from repshare.space.space import as_array
+from repshare.testing import SpaceContract
 
 SHAPES = [(1, 8, 8), (3, 32, 32), (2, 17, 23)]
 STEP = 2.0**-14  # of the numbers of a filter
@@ -39,6 +40,15 @@ VARIANTS = [
 ]
 SOME = Patches((1, 8, 8), seed=5, **SMALL)
 ROWS = Fourier((-1.0, 0.0), (1.0, 5.0), seed=5, features=64)
+DEEP = {"deep": 5, "deep_grid": 2}
+SPACES = [
+    *(Patches(shape, **SMALL) for shape in SHAPES),
+    *(Patches((3, 16, 16), **SMALL, **options) for options in VARIANTS),
+    Patches((2, 13, 14), **SMALL, **DEEP),
+    Patches((2, 13, 14), **SMALL, **DEEP, whiten=True, mirror=True, fourier=64),
+    Patches((1, 8, 8), **SMALL, components=7),
+    ROWS,
+]
 PHOTOGRAPHS = Patches(
     (3, 32, 32), 4, (5, 8), 112, 0.5, 0.16, whiten=True, deep=384, mirror=True, fourier=16384, width=0.8
 )
@@ -140,32 +150,27 @@ def test_the_synthetic_photographs_are_the_same_everywhere_up_to_rounding():
     assert near > 0.7 > 0.5 > far  # neighbouring pixels are alike, as in photographs
 
 
-@pytest.mark.usefixtures("drawn")
-@pytest.mark.parametrize("options", VARIANTS, ids=str)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_an_image_of_any_size_becomes_a_vector_of_the_stated_dimension_and_length(shape, options):
-    space = Patches(shape, **SMALL, **options)
-    for batch in (images(shape, 7), images(shape, 1)):
-        vectors = space(batch)
-        assert vectors.dtype == torch.float32
-        assert vectors.shape == (len(batch), space.dimension)
-        assert vectors.isfinite().all()
-        assert vectors.norm(dim=1).numpy() == pytest.approx(math.sqrt(space.dimension), rel=1e-5)
-    assert space.dimension == (options.get("fourier") or 2 * 2 * 4 * 2**2)
+def test_the_dimension_is_the_number_of_cosines_or_components_or_of_what_is_pooled():
+    space = Patches((2, 13, 14), **SMALL)
+    assert (space.dimension, replace(space, **DEEP).dimension) == (2 * 2 * 4 * 2**2, 2 * (2 * 4 * 2**2 + 5 * 2**2))
+    assert (replace(space, fourier=64).dimension, replace(space, components=7).dimension) == (64, 7)
 
 
-@pytest.mark.usefixtures("drawn")
-@pytest.mark.parametrize("options", [{}, {"whiten": True, "mirror": True, "fourier": 64}], ids=str)
-def test_a_second_layer_adds_its_numbers(options):
-    space = Patches((2, 13, 14), **SMALL, deep=5, deep_grid=2, **options)
-    assert space.dimension == (options.get("fourier") or 2 * (2 * 4 * 2**2 + 5 * 2**2))
-    batch = images((2, 13, 14), 12)
-    vectors = space(batch)
-    assert vectors.shape == (12, space.dimension)
-    assert vectors.isfinite().all()
-    assert vectors.norm(dim=1).numpy() == pytest.approx(math.sqrt(space.dimension), rel=1e-5)
-    assert torch.allclose(vectors[11:], space(batch[11:]), atol=1e-4)
-    assert space(torch.ones(2, 2, 13, 14)).isfinite().all()
+@pytest.fixture(params=SPACES, ids=str)
+def space(request, drawn):
+    return request.param
+
+
+@pytest.fixture
+def inputs(space):
+    return images(space.input_shape, 12)
+
+
+class TestSpaces(SpaceContract):
+    """All kinds of spaces, with all their options."""
+
+    def test_one_that_is_described_and_read_again_is_the_same(self, space):
+        assert read(describe(space)) == space
 
 
 @pytest.mark.usefixtures("drawn")
@@ -185,17 +190,6 @@ def test_vectors_do_not_depend_on_the_brightness_of_an_image():
     batch = images((1, 8, 8))
     assert torch.allclose(SOME(batch), SOME(batch + 2), atol=0.05)
     assert not torch.allclose(SOME(batch), SOME(batch * 0.1), atol=0.5)
-
-
-@pytest.mark.usefixtures("drawn")
-@pytest.mark.parametrize("options", VARIANTS, ids=str)
-def test_a_vector_does_not_depend_on_the_batch_that_its_image_is_in(digits, options):
-    (training, _), _ = digits
-    space = Patches((1, 8, 8), **SMALL, **options)
-    together = space(training[:120])
-    assert torch.allclose(together[103:107], space(training[103:107]), atol=1e-4)
-    assert torch.allclose(together[33:34], space(training[33:34]), atol=1e-4)
-    assert (together[33] - together[34]).norm() > 1
 
 
 @pytest.mark.usefixtures("drawn")
@@ -260,13 +254,6 @@ def test_values_beyond_a_bound_count_as_the_bound():
     beyond, at = torch.tensor([[-9.0, 2.0], [0.5, 99.0]]), torch.tensor([[-1.0, 2.0], [0.5, 5.0]])
     assert np.array_equal(ROWS(beyond), ROWS(at))
     assert not np.allclose(ROWS(at), ROWS(at - torch.tensor([0.0, 0.5])), atol=1e-2)
-
-
-def test_rows_become_vectors_of_the_stated_dimension_and_length():
-    for rows in (torch.zeros(1, 2), torch.rand(2500, 2), torch.ones(3, 2, dtype=torch.float64)):
-        vectors = ROWS(rows)
-        assert (vectors.dtype, vectors.shape) == (np.float32, (len(rows), 64))
-        assert np.linalg.norm(vectors, axis=1) == pytest.approx(8, rel=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -377,21 +364,12 @@ def test_words_that_choose_no_space_are_refused(words, shape, message):
         choose(words, torch.zeros(2, *shape), 0)
 
 
-@pytest.mark.parametrize("space", [SOME, Patches((3, 16, 16), whiten=True, mirror=True, fourier=16), ROWS], ids=str)
-def test_a_space_that_is_described_and_read_again_is_the_same(space):
-    again = read(describe(space))
-    assert again == space
-    assert fingerprint(again) == fingerprint(space)
-    batch = images(space.shape, 3) if isinstance(space, Patches) else torch.rand(3, 2)
-    assert np.array_equal(as_array(again(batch)), as_array(space(batch)))
-
-
 @pytest.mark.parametrize("space", [Patches((1, 28, 28), seed=5), ROWS], ids=["patches", "fourier"])
 def test_any_changed_field_is_another_fingerprint(space):
     changed = {
         "shape": (1, 28, 29), "seed": 6, "sizes": (3, 4), "filters": 5, "threshold": 1.25, "epsilon": 0.5, "grid": 1,
         "deep": 3, "deep_grid": 1,
-        "whiten": True, "mirror": True, "fourier": 8, "width": 2.0, "components": 7, "components_of": "glyphs",
+        "whiten": True, "mirror": True, "fourier": 8, "width": 2.0, "components": 7,
         "low": (-1.0, 0.5), "high": (1.0, 4.5), "features": 65,
     }  # fmt: skip
     prints = [fingerprint(replace(space, **{field.name: changed[field.name]})) for field in fields(space)]
@@ -417,6 +395,7 @@ def test_a_fingerprint_is_the_same_everywhere_and_for_ever():
     [
         ({"space": "wavelets"}, "unknown space 'wavelets': there are patches, fourier, backbone"),
         ({}, "unknown space None"),
+        ({**describe(SOME), "components_of": "glyphs"}, "short by synthetic glyphs: 38a6b14d is the last commit"),
         ({"space": "patches", "shape": [1, 8, 8], "colour": 1}, "the description of patches does not fit: .*'colour'"),
         ({"space": "fourier", "low": [0.0]}, "the description of fourier does not fit: .*'high'"),
         ({"space": "patches", "shape": [1, 28, 28], "filters": "many"}, "patches has filters many, of another kind"),
@@ -440,6 +419,22 @@ def test_two_descriptions_that_differ_are_told_with_both_sides():
         compare(here, describe(ROWS))
     with pytest.raises(ConfigError, match="the task's space has colour None, this client's 1"):
         compare(here, here | {"colour": 1})
+
+
+@pytest.mark.usefixtures("drawn")
+@pytest.mark.parametrize("shape", [(1, 8, 8), (1, 28, 28), (3, 32, 32), (3, 8, 8), (1, 64, 40)], ids=str)
+@pytest.mark.parametrize("count", [1, 30, 150])
+def test_a_short_space_for_any_images_is_chosen_by_its_length_alone(shape, count):
+    space = choose(("patches", f"components={count}"), torch.zeros(1, *shape), 0)
+    assert space.dimension == count
+    assert Agreement(space).unusual(-2, 2, images=True) == {}
+    plain = choose(("patches", f"components={count}", "filters=24"), torch.zeros(1, *shape), 0)
+    assert plain.dimension == count
+    assert {*Agreement(plain).unusual(-2, 2, images=True)} <= {"filters"}
+
+
+def test_an_old_description_of_a_short_space_means_what_it_meant():
+    assert fingerprint(Patches((1, 8, 8), sizes=(3, 4), filters=8, components=20)) == "patches-31d58a6ff330a44e"
 
 
 NETS = """

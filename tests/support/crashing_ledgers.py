@@ -20,7 +20,7 @@ SHORT_SECONDS = 0.03  # in which a child begins and releases something, on a mac
 
 def spend(folder):
     """Charge, then let the release leave, as fast as can be."""
-    guard = make_guard(seed=None, planned_releases=120)
+    guard = make_guard(seed=None, releases=120)
     guard.keep_in(folder / "privacy.jsonl")
     left = os.open(folder / "left", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     while True:
@@ -51,7 +51,7 @@ def exhaust(folder, rng):
 
 def main():
     folder, wanted, rng = Path(sys.argv[1]), int(sys.argv[2]), random.Random(int(sys.argv[3]))
-    release(make_guard(planned_releases=120))  # so that children need not work the noise out
+    release(make_guard(releases=120))  # so that children need not work the noise out
     kills = ledgers = 0
     while kills < wanted:
         place = folder / str(ledgers)

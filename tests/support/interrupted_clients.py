@@ -14,17 +14,16 @@ import signal
 import sys
 from pathlib import Path
 
-import torch
-
-from repshare import LeNet5, Policy, RelayExchange, Task
-from repshare.client import Client
+from repshare import Policy, RelayExchange
 from repshare.exchange.keys import Key, Trust
 from repshare.exchange.peer import PeerExchange
-from repshare.exchange.relay import Membership
 from repshare.party.rounds import take_part
 from repshare.party.state import State
 from repshare.privacy.ledger import Ledger
 from repshare.stores import open_database
+
+sys.path.append(str(Path(__file__).parents[1]))  # as pytest has it
+from support.private_clients import DIGITS, TASK, make_client
 
 WHERE = {
     "before it is made": (Ledger, "add", "before"),
@@ -35,7 +34,7 @@ WHERE = {
     "before the round is kept": (State, "keep", "before"),
     "when the round was kept": (State, "keep", "after"),
 }
-BUDGET = Policy(epsilon=5.0, planned_releases=6)
+BUDGET = Policy(epsilon=5.0, releases=6)
 
 
 def killed(function, at, is_time):
@@ -77,22 +76,19 @@ def make_exchange(url, folder):
     listen = ["tcp/127.0.0.1:0"]
     trust = Trust(None, first_use=True)
     options = {"key": Key.read(key), "trust": trust, "listen": listen, "store": store, "timeout": 0.1}
-    return PeerExchange(Task(10, 84), "alice", "digits", **options)
+    return PeerExchange(TASK, "alice", "digits", **options)
 
 
 def main():
     point, number, url, folder, rounds = sys.argv[1:]
-    generator = torch.Generator().manual_seed(0)
-    images, labels = torch.rand(60, 1, 8, 8, generator=generator), torch.arange(60) % 10
-    torch.manual_seed(0)
     exchange = make_exchange(url, Path(folder))
-    client = Client(LeNet5(), (images, labels), name="alice", policy=BUDGET, exchange=exchange)
+    client = make_client(exchange, BUDGET)
     type(exchange).publish = noted(type(exchange).publish, Path(folder).parent / "sent")
     if point in WHERE:
         owner, name, at = WHERE[point]
         owner = owner or type(exchange)
         setattr(owner, name, killed(getattr(owner, name), at, lambda: client.round_number == int(number)))
-    state = State(Path(folder), client, Membership("digits", "alice", Task(10, 84)))
+    state = State(Path(folder), client, DIGITS)
     with state.folder:
         state.restore()
         for record in take_part(state, int(rounds)):

@@ -10,16 +10,13 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import nn
 
 from repshare.board import Board
 from repshare.client import Client
 from repshare.config import Policy
 from repshare.errors import RepshareError
 from repshare.exchange.local import LocalExchange
-from repshare.methods import RS
 from repshare.sharing import wire
-from repshare.sharing.task import Task
 from repshare.space import Fourier
 from repshare.space.agreement import Agreement
 from repshare_lab.audit.bounds import Worlds, judge
@@ -27,18 +24,12 @@ from repshare_lab.audit.capture import Tapped
 from repshare_lab.audit.grid import Grid
 from repshare_lab.audit.sequences import Array
 
-Kind = Literal["CS", "RS"]
 Adjacency = Literal["add-remove", "replace"]
 
-CASES: dict[str, tuple[Kind, Adjacency]] = {
-    "client, added": ("CS", "add-remove"),
-    "client, replaced": ("CS", "replace"),
-    "client of RS, replaced": ("RS", "replace"),
-}
+CASES: dict[str, Adjacency] = {"client, added": "add-remove", "client, replaced": "replace"}
 SAMPLES, COLUMNS, CLASSES = 40, 2, 2
 EDGE = 3.0  # the largest value of a column
 HELD_OUT = 0.5  # so that it would show if other samples were held out
-STILL = 1e-30  # a learning rate: RS protects samples given the network, which training must not change
 MOST_TRIALS = 200  # each takes four clients
 SECRET = b"\5" * 16  # by this one the candidate counts: an attacker that knows what is held out sees more
 COMMON = Agreement(Fourier((-EDGE,) * COLUMNS, (EDGE,) * COLUMNS, features=4), "discriminant")
@@ -68,16 +59,13 @@ def attack_clients(
         delta: δ.
         share: The share of the noise that clients add: 1, or less to see that it is noticed.
     """
-    kind, adjacency = CASES[case]
-    policy = Policy(
-        epsilon=epsilon, delta=delta, adjacency=adjacency, planned_releases=1, held_out=HELD_OUT, m_up=0,
-        share_inputs=True, learning_rate=STILL, seeded_noise=True,
-    )  # fmt: skip
+    adjacency = CASES[case]
+    policy = Policy(epsilon=epsilon, delta=delta, adjacency=adjacency, releases=1, held_out=HELD_OUT, seeded_noise=True)
     seen, spent = [], 0.0
     for world, data in enumerate(_make_worlds(adjacency)):
         found = []
         for trial in range(2 * trials):
-            rows, spent = _publish(kind, data, policy, seed=4 * trials * world + trial, share=share)
+            rows, spent = _publish(data, policy, seed=4 * trials * world + trial, share=share)
             found.append(rows)
         seen.append(np.stack(found))  # (2 trials, numbers)
     direction = seen[1][:trials].mean(axis=0) - seen[0][:trials].mean(axis=0)
@@ -101,15 +89,11 @@ def _as_tensors(rows: Any, labels: Any) -> Data:
     return torch.from_numpy(rows), torch.from_numpy(labels)
 
 
-def _publish(kind: Kind, data: Data, policy: Policy, *, seed: int, share: float) -> tuple[Array, float]:
+def _publish(data: Data, policy: Policy, *, seed: int, share: float) -> tuple[Array, float]:
     """Return the sums in what a client publishes in its first round, and what its ledger says of them."""
     given: dict[str, Any] = {"policy": policy, "seed": seed, "name": "client"}
-    if kind == "CS":
-        tap = Tapped(LocalExchange(Board(COMMON.task(CLASSES)), "client"))
-        client = Client(None, data, tap, space=COMMON, classes=CLASSES, secret=SECRET, **given)
-    else:
-        tap = Tapped(LocalExchange(Board(Task(CLASSES, COLUMNS, norm_bound=1e9, minimum_count=1)), "client"))
-        client = Client(nn.Linear(COLUMNS, CLASSES), data, tap, method=RS, **given)
+    tap = Tapped(LocalExchange(Board(COMMON.task(CLASSES)), "client"))
+    client = Client(None, data, tap, space=COMMON, classes=CLASSES, secret=SECRET, **given)
     guard: Any = client.guard
     bill = guard._bill
 
@@ -121,6 +105,4 @@ def _publish(kind: Kind, data: Data, policy: Policy, *, seed: int, share: float)
     if (trouble := client.round(test=False).trouble) is not None:
         raise RepshareError(f"nothing was released: {trouble}")
     means = wire.decode_release(tap.published[0]).means
-    sums = np.zeros((CLASSES + 1, means.vectors.shape[1]))  # what noise has made too small is not there
-    sums[means.labels] = means.vectors * (1 if kind == "CS" else means.counts[:, None])
-    return sums[:CLASSES].ravel(), guard.spent
+    return means.vectors[:CLASSES].ravel().astype(np.float64), guard.spent

@@ -1,4 +1,4 @@
-"""Membership inference on noisy releases of both guards: class sums (CS, loss discriminant) and class means (RS).
+"""Membership inference on noisy releases of class sums (CS, loss discriminant), as the guard makes them.
 
 The attacker knows everything but one sample, sees the whole sequence, and adds up what releases say in the direction in
 which the two worlds differ: against Gaussian noise nothing is better. Others' samples hide nothing, so there are none,
@@ -14,12 +14,10 @@ import dp_accounting
 import numpy as np
 
 from repshare.config import Policy
-from repshare.privacy.accounting import Charge
 from repshare.privacy.guard import Guard
 from repshare.privacy.ledger import Entry
-from repshare.privacy.sums import SumsGuard
 from repshare.sharing.representations import Floats, Integers
-from repshare.sharing.sums import LOSS, Sum, add_up, lift
+from repshare.sharing.sums import Sum, add_up, lift
 from repshare_lab.audit.bounds import Worlds, judge
 from repshare_lab.audit.grid import Grid
 
@@ -27,7 +25,6 @@ SEED = 0
 BLOCK = 1000  # trials in a release
 NOTICED = 105.0  # trials, times μ⁻²: then half of the noise is noticed in 199 of 200 audits
 MEMBERS = 3  # honest members of a group that share the noise out
-MEMBERS_OF_A_CLASS = 100  # behind a mean: so many that noise does not make it longer than it may be
 BROKEN = 0.5  # of the noise
 
 Sample = tuple[int, float]  # its class, and its vector, which is 1 long: 1 or −1
@@ -44,36 +41,23 @@ class Pair(NamedTuple):
     """Members of a group whose noise together is enough."""
     members: int = 1
     """Honest members in the total that is seen. The noise of those who collude is known, and not in it."""
-    means: bool = False
-    """Whether class means of RS are released, and not class sums."""
 
 
 PAIRS = {
     "added": Pair("add-remove", (), ((0, 1.0),)),
     "opposite": Pair("replace", ((0, -1.0),), ((0, 1.0),)),
     "other class": Pair("replace", ((1, 1.0),), ((0, 1.0),), classes=2),
-    "class mean": Pair("replace", ((0, -1.0),), ((0, 1.0),), means=True),
     "shared noise": Pair("replace", ((0, -1.0),), ((0, 1.0),), shares=MEMBERS, members=MEMBERS),
 }
 
 
-class AuditedMeans(Guard):
-    """The guard of RS that ships, with its ledger; some of its noise can be left out on purpose."""
+class AuditedGuard(Guard):
+    """The guard that ships, with its ledger; some of its noise can be left out on purpose."""
 
     share = 1.0  # of the noise
 
-    def _bill(self, charge: Charge, round: int) -> tuple[float, Entry]:
-        noise, entry = super()._bill(charge, round)
-        return noise * self.share, entry
-
-
-class AuditedSums(SumsGuard):
-    """The same of CS."""
-
-    share = 1.0
-
-    def _bill(self, charge: Charge, round: int) -> tuple[float, Entry]:
-        noise, entry = super()._bill(charge, round)
+    def _bill(self, round: int) -> tuple[float, Entry]:
+        noise, entry = super()._bill(round)
         return noise * self.share, entry
 
 
@@ -98,8 +82,8 @@ def attack(
 ) -> tuple[Worlds, float]:
     """Return the scores in both worlds, of so many trials (blocks of them), and ε as the ledger has it."""
     policy = Policy(
-        epsilon=epsilon, delta=delta, planned_releases=releases, adjacency=pair.adjacency, noise_shares=pair.shares,
-        seeded_noise=True, clip=1.0, m_up=0,
+        epsilon=epsilon, delta=delta, releases=releases, adjacency=pair.adjacency, noise_shares=pair.shares,
+        seeded_noise=True, m_up=0,
     )  # fmt: skip
     rng, blocks = np.random.default_rng(SEED), -(-trials // BLOCK)
     exact = [add_up(*_lay_out(samples, pair.classes, 1), pair.classes) for samples in (pair.without, pair.within)]
@@ -108,8 +92,7 @@ def attack(
     for samples in (pair.without, pair.within):
         found = []
         for _ in range(blocks):
-            watch = _watch_means if pair.means else _watch
-            seen, spent = watch(samples, pair, policy, rng, share)
+            seen, spent = _watch(samples, pair, policy, rng, share)
             found.append(seen.reshape(BLOCK, -1) @ direction)
         scores.append(np.concatenate(found))
     return Worlds(*scores), spent
@@ -128,28 +111,13 @@ def _watch(
     for member in range(pair.members):
         own = samples if member == 0 else ()  # the others' samples are known, and subtracted
         vectors, labels = _lay_out(own, pair.classes, BLOCK)
-        guard = AuditedSums(policy, labels, classes=len(seen), space=LOSS, seeded=rng)
+        guard = AuditedGuard(policy, labels, classes=len(seen), space="discriminant", seeded=rng)
         guard.share = share
-        for round in range(policy.planned_releases):
+        for round in range(policy.releases or 1):
             release = guard.release(vectors, labels, round)
             seen += release.means.vectors[: len(seen), :2]
         spent = guard.spent
     return seen, spent
-
-
-def _watch_means(
-    samples: tuple[Sample, ...], pair: Pair, policy: Policy, rng: np.random.Generator, share: float
-) -> tuple[Sum, float]:
-    """Return the same of class means, times their counts: each class has the sample, and others that hide nothing."""
-    labels = np.repeat(np.arange(BLOCK), MEMBERS_OF_A_CLASS)
-    vectors = np.zeros((len(labels), 1), np.float32)
-    vectors[::MEMBERS_OF_A_CLASS] = [value for _, value in samples]
-    guard, seen = AuditedMeans(policy, labels, dimension=1, seeded=rng), np.zeros((BLOCK, 2))
-    guard.share = share
-    for round in range(policy.planned_releases):
-        means = guard.release(vectors, labels, round).means
-        seen[:, :1] += means.vectors.astype(np.float64) * means.counts[:, None]
-    return seen, guard.spent
 
 
 def _lay_out(samples: tuple[Sample, ...], classes: int, trials: int) -> tuple[Floats, Integers]:

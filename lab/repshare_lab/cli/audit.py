@@ -35,9 +35,8 @@ def audit(
     The attacker knows the model, every other sample and both candidates, and says by the likelihood ratio which of two
     data sets was released, in the worst case that there can be. From its rates follows a lower bound on ε (95 %
     confidence), which must stay below the accounted ε. Sequences of noisy class sums in a common space are attacked: a
-    sample added, replaced by its opposite, or by one of another class; and through noise that a group shares out. So
-    are class means of features. It needs no data set, and is about release-only privacy, which protects samples given
-    the model.
+    sample added, replaced by its opposite, or by one of another class; and through noise that a group shares out. It
+    needs no data set.
 
     With --samples, releases without noise instead: clients of a data set learn together in a common space, and attacks
     that know images of the same kind tell from what the relay sees who is among the samples.

@@ -42,7 +42,7 @@ def count(inputs: Inputs) -> int:
 
 
 def read_part(given: Any, whose: str) -> Half:
-    """Read a pair (inputs, labels), a PyTorch dataset or DataLoader, or a Hugging Face dataset."""
+    """Read a pair (inputs, labels), or a PyTorch or Hugging Face dataset."""
     if isinstance(given, tuple | list):
         if len(given) != 2:
             raise DataError(f"{whose} has {len(given)} things, not a pair (inputs, labels)")
@@ -50,23 +50,20 @@ def read_part(given: Any, whose: str) -> Half:
         return Half(inputs, as_array(given[1], f"{whose} labels"), (), notes)
     if hasattr(given, "dataset") or (hasattr(given, "__getitem__") and hasattr(given, "__len__")):
         return _read_dataset(given, whose)
-    raise DataError(f"{whose} is a {type(given).__name__}, not a pair (inputs, labels), a dataset or a DataLoader")
+    raise DataError(f"{whose} is a {type(given).__name__}, not a pair (inputs, labels) or a dataset")
 
 
 def _read_dataset(given: Any, whose: str) -> Half:
     """Read every sample once, in order."""
     import torch
 
-    from repshare.batches import Indexed, separate
+    from repshare.batches import Indexed
 
     try:
-        if isinstance(getattr(given, "dataset", None), torch.utils.data.IterableDataset):
-            batches, again = [separate(batch) for batch in given], False
-        else:
-            source = Indexed(given)
-            batches = list(source.stream(torch.split(torch.arange(len(source)), BATCH)))
-            first = source.read(torch.arange(min(1, len(source))))[0] if batches else None
-            again = first is not None and not _same(first, batches[0][0])
+        source = Indexed(given)
+        batches = list(map(source.read, torch.split(torch.arange(len(source)), BATCH)))
+        first = source.read(torch.arange(min(1, len(source))))[0] if batches else None
+        again = first is not None and not _same(first, batches[0][0])
     except DataError as error:
         raise DataError(f"{whose}: {error}") from error
     except Exception as error:  # the dataset is the user's own code

@@ -18,7 +18,7 @@ from repshare_lab.data.folders import read_folder
 from repshare_lab.data.sources import fetch
 from repshare_lab.data.tables import read_table
 
-EXPECTED = "(train, test[, classes]), where train and test are each a pair (inputs, labels), a dataset or a DataLoader"
+EXPECTED = "(train, test[, classes]), where train and test are each a pair (inputs, labels) or a dataset"
 TABLES = (".csv", ".tsv")
 
 

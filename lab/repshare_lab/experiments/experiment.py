@@ -175,7 +175,7 @@ def tell_exposure(cells: Sequence[Cell]) -> str:
 def choose(cells: Sequence[Cell], words: Sequence[str]) -> list[Cell]:
     """Return the cells that have all these words in their keys, letter for letter: a value, or name=value."""
     chosen = [cell for cell in cells if set(words) <= cell.words]
-    if not chosen:
+    if cells and not chosen:
         known = dict.fromkeys(str(value) for cell in cells for value in cell.key.values())
         raise ConfigError(f"no cell has all of {', '.join(words)}: there are {', '.join(known)}")
     return chosen

@@ -16,7 +16,6 @@ from repshare.board import Board, Wants
 from repshare.client import Client
 from repshare.errors import Refused
 from repshare.exchange import Exchange, LocalExchange
-from repshare.network.threads import one_thread
 from repshare.randomness import numpy_stream
 from repshare.records import Line
 from repshare.samples import Samples
@@ -31,6 +30,7 @@ from repshare_lab.results.records import find, group
 from repshare_lab.results.terminal import markdown
 from repshare_lab.simulation.plan import as_tensors, make_agreement, make_plan
 from repshare_lab.simulation.shared_space import SharedAgreement
+from repshare_lab.threads import one_thread
 
 CLIENTS, ROUNDS = 10, 20
 FAULTY = (1, 2, 3, 4)

@@ -9,7 +9,6 @@ from matplotlib.axes import Axes
 from torch import nn
 
 from repshare.config import Policy
-from repshare.network.models import build
 from repshare.records import Line
 from repshare.space import exposure
 from repshare_lab.audit.capture import capture_means
@@ -27,6 +26,7 @@ from repshare_lab.audit.sequences import Labels, Points, Public
 from repshare_lab.config import ResolvedSetting
 from repshare_lab.data import Splits
 from repshare_lab.experiments.experiment import Cell, Experiment, Row, make_cell, missing
+from repshare_lab.networks import build
 from repshare_lab.results.plots import panels, save, tidy
 from repshare_lab.results.records import find, group
 from repshare_lab.results.terminal import markdown

@@ -8,10 +8,10 @@ from torch import nn
 
 from repshare.cli.terminal import traffic as in_units
 from repshare.config import Policy
-from repshare.network.models import build
 from repshare.records import Line
 from repshare_lab.config import ResolvedSetting, Setting
 from repshare_lab.experiments.experiment import Cell, Experiment, Row, make_cell
+from repshare_lab.networks import build
 from repshare_lab.results.plots import STYLES, panels, save, tidy
 from repshare_lab.results.terminal import markdown
 from repshare_lab.simulation import PAPER

@@ -24,13 +24,13 @@ from repshare.errors import ConfigError, Malformed, Refused
 from repshare.fields import check_positive, check_within
 from repshare.methods.method import Method
 from repshare.network.models import Network
-from repshare.network.threads import one_thread
 from repshare.sharing import wire
 from repshare.sharing.representations import Floats, Integers, Release
 from repshare.sharing.task import Task
 from repshare.space.learner import SpaceLearner
 from repshare.space.model import Hits, Linear
 from repshare_lab.methods import averaging, policies
+from repshare_lab.threads import one_thread
 
 MOST_DIMENSIONS = 8192  # second moments of more would be over 260 MB a client, and minutes of solving
 ONCE = 1  # the round of all that is shared: it counts for good, whenever it comes

@@ -53,7 +53,7 @@ class PrototypeLearner(NetworkLearner):
     def release(self, round: int) -> bytes:
         """Sums of features and counts by class, of the samples that the policy lets take part."""
         vectors, labels = self.represent()
-        means = make_release(vectors, labels, self.averaging, self.policy, round, self.guard).means
+        means = make_release(vectors, labels, self.averaging, self.policy, round).means
         sums = np.zeros((self.classes, self.dimension), np.float32)
         counts = np.zeros(self.classes, np.float32)
         sums[means.labels], counts[means.labels] = means.vectors * means.counts[:, None], means.counts

@@ -15,7 +15,6 @@ from repshare.config import Policy
 from repshare.measures import Record
 from repshare.methods.method import Method
 from repshare.network.learner import Batch
-from repshare.network.models import OneLogit
 from repshare.network.objective import Terms, cross_entropy
 from repshare.sharing import wire
 from repshare_lab.methods.averaging import Average, Part
@@ -25,7 +24,7 @@ from repshare_lab.methods.policies import own_terms
 head_of: Part = attrgetter("head")
 
 
-def answer_batch(head: nn.Linear | OneLogit, body: bytes) -> tuple[bytes, Tensor, Tensor]:
+def answer_batch(head: nn.Linear, body: bytes) -> tuple[bytes, Tensor, Tensor]:
     """Compute the server's answer to a batch, which leaves the head with its gradients.
 
     The loss and the logits are for the records.

@@ -158,6 +158,8 @@ GONE = {  # options that are no more: the value that changes nothing, and the la
     "summed": (False, "d1e373b"),
     "topology": (None, "d934b08"),
     "aggregation": ("mean", "38a6b14d"),
+    "clip": (None, "38a6b14d"),
+    "planned_releases": (20, "38a6b14d"),
 }
 
 

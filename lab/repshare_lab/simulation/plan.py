@@ -12,8 +12,7 @@ from torch import nn
 
 from repshare.board import Server
 from repshare.errors import ConfigError
-from repshare.network.models import Network, build, split
-from repshare.network.threads import one_thread
+from repshare.network.models import Network, split
 from repshare.randomness import derive, numpy_stream
 from repshare.samples import change_tensors, choose_device
 from repshare.sharing.task import Task
@@ -23,7 +22,9 @@ from repshare_lab.config import ResolvedSetting, Run, Setting
 from repshare_lab.data import Splits, partition
 from repshare_lab.data.arrays import Inputs, take
 from repshare_lab.methods import find_method
+from repshare_lab.networks import build
 from repshare_lab.simulation.attacks import FACTORS, choose_attackers, spoil
+from repshare_lab.threads import one_thread
 
 
 class PaperProtocol(NamedTuple):

@@ -18,10 +18,10 @@ from typing import Any, Self
 
 from repshare.errors import ConfigError, RepshareError, WorkerFailed
 from repshare.measures import Score, View
-from repshare.network.threads import one_thread
 from repshare_lab.simulation.checkpoint import SavedState
 from repshare_lab.simulation.plan import Plan, map_plan, write_plan
 from repshare_lab.simulation.workers import RESIDENT, Bodies, RoundResult, Worker
+from repshare_lab.threads import one_thread
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # as malloc.h numbers them
 KEPT_BYTES = 1 << 30

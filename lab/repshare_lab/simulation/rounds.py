@@ -15,7 +15,6 @@ from repshare.client import Record, make_wants
 from repshare.errors import Refused
 from repshare.files import write_atomically
 from repshare.measures import Score
-from repshare.network.threads import one_thread
 from repshare.sharing import wire
 from repshare_lab.config import ResolvedSetting, Run, Setting
 from repshare_lab.data import Splits
@@ -25,6 +24,7 @@ from repshare_lab.simulation.checkpoint import Checkpoint
 from repshare_lab.simulation.plan import make_plan, open_server, resolve
 from repshare_lab.simulation.pools import Workers
 from repshare_lab.simulation.schedule import attend, test_is_due
+from repshare_lab.threads import one_thread
 
 CHECKPOINT_SECONDS = 60.0
 KEPT_AT_ONCE = 100  # models in memory while they are written

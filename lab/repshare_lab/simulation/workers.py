@@ -13,7 +13,6 @@ from repshare.board import Wants
 from repshare.client import Client, Record
 from repshare.exchange import Exchange
 from repshare.measures import Score, View
-from repshare.network.threads import compute_with_one_thread
 from repshare.randomness import derive
 from repshare.samples import Samples
 from repshare_lab.data.arrays import take
@@ -21,6 +20,7 @@ from repshare_lab.methods import find_method
 from repshare_lab.simulation.checkpoint import SavedState, States
 from repshare_lab.simulation.plan import Plan, as_tensors, build_model, make_agreement
 from repshare_lab.simulation.shared_space import SharedAgreement
+from repshare_lab.threads import compute_with_one_thread
 
 RESIDENT = 1000  # clients that a worker keeps in memory: about half a gigabyte of LeNet5s
 

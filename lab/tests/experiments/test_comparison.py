@@ -12,9 +12,9 @@ import torch
 from repshare import Policy, load_classifier
 from repshare.cli.main import main
 from repshare.errors import ConfigError
-from repshare.network.models import build
 from repshare_lab import compare
 from repshare_lab.config import Run, Setting
+from repshare_lab.networks import build
 from repshare_lab.simulation import Processes, make_plan, resolve
 from support.warm import run_warm
 

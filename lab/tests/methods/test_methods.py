@@ -6,11 +6,12 @@ from repshare import Client, LeNet5, LocalExchange, Task
 from repshare.board import Wants
 from repshare.errors import ConfigError, Malformed, Refused
 from repshare.methods import IL
-from repshare.network.models import ResNet9, split
+from repshare.network.models import split
 from repshare.sharing import fixed_point, wire
 from repshare_lab.config import Setting
 from repshare_lab.methods import FC, FL, SL, find_method
 from repshare_lab.methods.averaging import read_weights
+from repshare_lab.networks import ResNet9
 
 TASK = Task(10, 84)
 

@@ -231,7 +231,7 @@ def test_what_is_left_open_is_the_papers():
 
 
 def test_what_a_setting_leaves_open_is_filled_in(splits, inline):
-    left = Setting(dataset="digits", samples=40, clients=2, policy=Policy(epsilon=1e4))
+    left = Setting(dataset="digits", samples=40, clients=2)
     filled = resolve(left, len(splits.train.labels))
     assert resolve(filled, len(splits.train.labels)) == filled
     rounds = [simulate(Run("RS", 0, setting), splits, inline) for setting in (left, filled)]

@@ -10,7 +10,7 @@ COMMON = "common options"
 Layout = dict[str, str]  # names of options by title
 
 SHARED = "minimum-count share-classes share-inputs releases release-every"
-BUDGET = "epsilon delta planned-releases adjacency"
+BUDGET = "epsilon delta adjacency"
 LAYOUTS: dict[str, Layout] = {
     "join": {
         COMMON: "party token-file rounds state check-data dry-run compare alone restart json",
@@ -61,6 +61,7 @@ REMOVED = {
     "space-seed": "the seed is 0; your own space, as file.py:function, may have another",
     "draws": "samples and noise are drawn three times",
     "what": "what is in the folder is written",
+    "planned-releases": "a budget is spread over --releases",
     "share-samples": "give Party the samples that may be shared, or set Policy(share_samples=…)",
     "min-count": "use --minimum-count",
     "degree": "befa941 is the last commit with graphs of other degrees than a ring and all",

@@ -36,7 +36,7 @@ def serve(task: Task, start: Any = None, options: Any = None) -> Board:
 def adapt_to_space(policy: Policy) -> Policy:
     """Use no observations and no distillation, and half the bytes."""
     if policy.epsilon is not None:  # one release, unless told otherwise: it takes the whole budget
-        policy = replace(policy, releases=policy.releases or 1, planned_releases=policy.releases or 1)
+        policy = replace(policy, releases=policy.releases or 1)
     if policy.peers is not None:
         raise ConfigError("the classifier of a space is made by all clients: leave peers or CS out")
     if policy.precision == "int8":

@@ -1,1 +1,1 @@
-"""One client's local training. Read `training.py` first."""
+"""One client's local training. Read `learner.py` first."""

@@ -19,10 +19,10 @@ CLOSE = 1e-3  # of its length: how far a vector may be from a multiple of anothe
 def examine(network: Network, inputs: Any) -> Representation:
     """Describe what a network's features of these inputs (a batch) are made of."""
     with torch.random.fork_rng(devices=[]):
-        used = leave_no_trace(network.model, lambda: _used(network, inputs))
         passed_on = leave_no_trace(network.model, lambda: passes_on(lambda batch: network(batch)[0], inputs))
-    layers = [module for module in network.model.modules() if any(id(p) in used for p in module.parameters(False))]
-    return Representation(network.dimension, len(layers), sum(used.values()), passed_on)
+    layers = [module for module in network.model.modules() if module is not network.head]
+    own = [sum(each.numel() for each in layer.parameters(recurse=False)) for layer in layers]
+    return Representation(network.dimension, sum(count > 0 for count in own), sum(own), passed_on)
 
 
 def check(made: Representation, model: str) -> None:
@@ -49,33 +49,6 @@ def passes_on(represent: Callable[[Any], Tensor], inputs: Any) -> bool:
     except (RuntimeError, ValueError, TypeError, IndexError, ModelError):
         return False  # it takes some inputs only, and made something of these
     return given is not None and _same_columns(made, given)
-
-
-def _used(network: Network, inputs: Any) -> dict[int, int]:
-    """The parameters that features depend on, by identity, and their sizes. Frozen ones count as used."""
-    head = {id(parameter) for parameter in network.head.parameters()}
-    with torch.enable_grad():
-        features, _ = network(change_tensors(inputs, lambda each: each[:1]))
-    found = _leaves(features)
-    return {
-        id(parameter): parameter.numel()
-        for parameter in network.model.parameters()
-        if id(parameter) not in head and (id(parameter) in found or not parameter.requires_grad)
-    }
-
-
-def _leaves(computed: Tensor) -> set[int]:
-    """The tensors with gradients that a tensor was computed from, by identity. No hook is called."""
-    found, seen, waiting = set[int](), set[Any](), [computed.grad_fn]
-    while waiting:
-        node = waiting.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        if (leaf := getattr(node, "variable", None)) is not None:
-            found.add(id(leaf))
-        waiting += [following for following, _ in node.next_functions]
-    return found
 
 
 def _same_rows(made: Tensor, given: Tensor) -> bool:

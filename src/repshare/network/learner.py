@@ -20,7 +20,6 @@ from repshare.measures import Description, Doubles, Record, Score, View, count_h
 from repshare.network import features, objective
 from repshare.network.models import Network, split
 from repshare.network.objective import Terms
-from repshare.network.states import copy_state, find_broken, seems_finite
 from repshare.network.steps import OPTIMIZERS, count_parameters, is_large
 from repshare.network.targets import Targets, make_targets
 from repshare.randomness import numpy_stream, torch_stream
@@ -110,26 +109,17 @@ class NetworkLearner(Learner):
     def train(self) -> Record:
         """Descend on L = L_CE + λ_KD · L_KD + λ_disc · L_disc + λ_length · L_length for some local epochs.
 
-        A method may add a term of its own. Training that leaves numbers that are not finite, and were, is undone.
+        A method may add a term of its own. Steps that are not finite are left out.
         """
-        before, self._left_out = copy_state(self.state()), 0
-        record, after = self.run_epochs(), self.state()
-        told = [f"{self._left_out} steps were not finite and left out"] if self._left_out else []
-        if not seems_finite(after) and find_broken(after) - find_broken(before):
-            self.load_state(before)
-            told.append("training made numbers of the model that are not finite, and was undone")
-        return replace(record, trouble="; ".join(told) or None)
-
-    def run_epochs(self) -> Record:
-        """Train the local epochs."""
-        averages, self.steps = Averages(), 0
+        averages, self.steps, self._left_out = Averages(), 0, 0
         self.network.model.train()
         self.optimizer.zero_grad()  # the model's maker may have left some
         with self._own_noise():
             for _ in range(self.policy.epochs):
                 for inputs, labels in self.samples.shuffled(self.policy.batch_size, self.batches):
                     averages.add(*self._step(inputs, labels), labels)
-        return averages.result()
+        told = f"{self._left_out} steps were not finite and left out" if self._left_out else None
+        return replace(averages.result(), trouble=told)
 
     def _step(self, inputs: Any, labels: Tensor) -> tuple[Terms, Tensor]:
         """Make one step. Return the terms and the logits of the batch."""
@@ -221,7 +211,7 @@ class NetworkLearner(Learner):
     def release(self, round: int) -> bytes:
         """Averages over the samples that the policy lets take part."""
         vectors, labels = self.represent()
-        release = make_release(vectors, labels, self.averaging, self.policy, round, self.guard)
+        release = make_release(vectors, labels, self.averaging, self.policy, round)
         return wire.encode_release(release, self.policy.precision or "fp32")
 
     def absorb(self, body: bytes) -> None:
@@ -267,8 +257,8 @@ class NetworkLearner(Learner):
         return View(*(tensor.detach().float().cpu().numpy().copy() for tensor in (features, head.weight, bias)))
 
     def describe(self) -> Description:
-        """What it shares, and which figures of its rounds it reports: with a budget none, since they have no noise."""
-        figures = () if self.guard is not None else ("test_accuracy", "train_accuracy")
+        """What it shares, and which figures of its rounds it reports."""
+        figures = ("test_accuracy", "train_accuracy")
         model = self.network.model
         name, parameters = type(model).__name__, count_parameters(model)
         return Description(self.representation, self.policy.precision or "fp32", figures, name, parameters)

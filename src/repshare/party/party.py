@@ -29,7 +29,7 @@ class Party:
     """Any classifier that ends in a linear layer with the task's d' inputs and its classes as outputs.
     In a space there is none; one that is given is only what `join --compare` trains alone."""
     data: Labelled | str | Path | Frame = None  # type: ignore[assignment] # checked: only what stands before it may be left out
-    """A pair (inputs, labels) of tensors or arrays, a map-style PyTorch or Hugging Face dataset, or a DataLoader.
+    """A pair (inputs, labels) of tensors or arrays, or a map-style PyTorch or Hugging Face dataset.
     Where a task names its columns: the path of a .csv file, or a DataFrame."""
     test: Labelled | str | Path | Frame | None = None
     """The same for testing after each round."""

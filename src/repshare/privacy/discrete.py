@@ -16,7 +16,7 @@ CHUNK = 1 << 16  # random bytes that are asked for at a time
 
 
 def discrete_gaussian(variance: int, count: int, random_bytes: Callable[[int], bytes]) -> NDArray[np.int64]:
-    """Return `count` numbers of this variance."""
+    """`count` numbers of this variance."""
     below = _Uniform(random_bytes).below
     scale = math.isqrt(variance) + 1  # of the discrete Laplace distribution that candidates are drawn from
     drawn = np.empty(count, np.int64)
@@ -49,7 +49,7 @@ class _Uniform:
 
 
 def _laplace(scale: int, below: Callable[[int], int]) -> int:
-    """Return a number k with probability proportional to exp(−|k| / scale)."""
+    """A number k with probability proportional to exp(−|k| / scale)."""
     while True:
         part = below(scale)
         if not _with_chance_exp(part, scale, below):
@@ -65,7 +65,7 @@ def _laplace(scale: int, below: Callable[[int], int]) -> int:
 
 
 def _with_chance_exp(numerator: int, denominator: int, below: Callable[[int], int]) -> bool:
-    """Return True with probability exp(−numerator / denominator)."""
+    """True, with probability exp(−numerator / denominator)."""
     while numerator > denominator:
         if not _with_chance_exp(1, 1, below):
             return False

@@ -1,54 +1,53 @@
-"""The guard between a client's features and its releases: noise, and a charge before anything leaves."""
+"""The guard between a client's samples and its releases of class sums: noise, and a charge before anything leaves.
+
+A sample is one vector of at most length 1 in one class's sum: nothing is clipped by looking at the data, and no other
+sample's part depends on it. Noise is a discrete Gaussian. In a secure sum each member may add a share of it, so that
+the total carries it once: see lab/notebook/privacy.md.
+"""
 
 import base64
 import hashlib
 import json
 import math
+import os
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from repshare.config import Policy
 from repshare.errors import BudgetExhausted, ConfigError
 from repshare.exchange import Exchange
-from repshare.privacy import accounting, mechanism
-from repshare.privacy.accounting import Charge
-from repshare.privacy.ledger import Entry, Ledger, Mark
-from repshare.privacy.mechanism import Randomness
+from repshare.privacy import accounting
+from repshare.privacy.discrete import discrete_gaussian
+from repshare.privacy.ledger import OWN_COINS, Entry, Ledger, Mark
 from repshare.privacy.pending import Pending
-from repshare.sharing import wire
-from repshare.sharing.representations import Floats, Integers, Release, stack
+from repshare.sharing import sums, wire
+from repshare.sharing.representations import Floats, Integers, Release
 
 ROUNDING = 1 + 1e-9  # an accountant's last digits are no overspending
-
-Row = tuple[NDArray[np.float64], int, int]
+STEPS = round(1 / sums.STEP)  # of the length of what stands for a sample, at most
 
 
 class Guard:
-    """Makes a client's releases of averages, each with noise, kept and charged to a ledger before it leaves.
-
-    A sample may be replaced by another of its class: counts are public. See lab/notebook/privacy.md.
-    """
-
-    adjacencies: tuple[str, ...] = ("replace",)
+    """Makes a client's releases, each with noise, kept and charged to a ledger before it leaves."""
 
     def __init__(
-        self, policy: Policy, labels: Integers, *, dimension: int, seeded: np.random.Generator | None = None
+        self,
+        policy: Policy,
+        labels: Integers,
+        *,
+        classes: int,
+        space: str,
+        seeded: np.random.Generator | None = None,
     ) -> None:
+        """`seeded` noise is for simulations. The operating system's, the default, cannot be foreseen."""
         if policy.epsilon is None:
             raise ConfigError("a guard needs a budget: set epsilon")
-        if policy.adjacency not in self.adjacencies:
-            raise ConfigError(
-                f"adjacency {policy.adjacency} needs a common space with the loss discriminant: 15ddcbb is the last "
-                "commit that has it for averages of features. Take adjacency replace, or share in a space"
-            )
         self.policy, self.epsilon, self.delta = policy, policy.epsilon, policy.delta
-        self.bound = policy.clip or math.sqrt(dimension)
-        self.labels, self.seeded = labels, seeded
-        self.source = Randomness(seeded)
+        self.labels, self.classes, self.space, self.seeded = labels, classes, space, seeded
+        self.random_bytes: Callable[[int], bytes] = os.urandom if seeded is None else seeded.bytes
         self.ledger, self.pending = Ledger(), Pending()
 
     def keep_in(self, path: Path) -> None:
@@ -56,37 +55,31 @@ class Guard:
 
         Next to it, with the ending .release, is what was charged and not acknowledged.
         """
+        digest = hashlib.sha256(np.ascontiguousarray(self.labels, np.int64).tobytes()).hexdigest()[:16]
+        about = {"adjacency": self.policy.adjacency, "samples": len(self.labels), "labels": digest}
         # A share of the noise hides nothing by itself: with others' new shares, the same bytes are another release.
         repeat = self.policy.noise_shares == 1
-        self.ledger, self.pending = Ledger(path, self._about()), Pending(path.with_suffix(".release"), repeat=repeat)
+        self.ledger = Ledger(path, {**about, "space": self.space, "mode": self.mode})
+        self.pending = Pending(path.with_suffix(".release"), repeat=repeat)
         self.pending.open(self.ledger)
 
     def release(self, vectors: Floats, labels: Integers, round: int) -> Release:
-        """Release averages of these samples, charged for good, or raise BudgetExhausted."""
-        clipped = mechanism.clip(vectors, self.bound)
-        n_avg, repeats, minimum = self.policy.n_avg, self.policy.m_up, self.policy.fewest
-        members = {int(label): np.flatnonzero(labels == label) for label in np.unique(labels)}
-        members = {label: own for label, own in members.items() if len(own) >= minimum}
-        if not members:
-            return self._release([], [], clipped.shape[1], round)
-        smallest = min(map(len, members.values()))
-        charge = Charge(noise_multiplier(self.policy, smallest), repeats, n_avg, smallest)
-        noise, entry = self._bill(charge, round)
-        deviation = noise * 2 * self.bound
-
-        def average(chosen: Integers, label: int) -> Row:
-            total = mechanism.noisy_sum(clipped[chosen], self.bound, deviation, self.source)
-            return mechanism.shorten(total / len(chosen), self.bound), label, len(chosen)
-
-        means = [average(own, label) for label, own in members.items()]
-        observed = [
-            average(self.source.choose(own, min(n_avg, len(own))), label)
-            for label, own in members.items()
-            for _ in range(repeats if min(n_avg, len(own)) >= minimum else 0)
-        ]
-        return self._charge(
-            entry, self._release(means, observed, clipped.shape[1], round), self.policy.precision or "fp32"
-        )
+        """Release sums of these samples, charged for good, or raise BudgetExhausted."""
+        wholes = np.rint(vectors.astype(np.float64) * STEPS).astype(np.int64)
+        if (np.square(wholes).sum(axis=1) > STEPS**2).any():
+            raise AssertionError("what stands for a sample is longer than 1")
+        noise, entry = self._bill(round)
+        noisy = np.zeros((self.classes, wholes.shape[1]), np.int64)
+        np.add.at(noisy, labels, wholes)
+        variance = math.ceil((noise * reach(self.policy, wholes.shape[1] - 1) * STEPS) ** 2 / self.policy.noise_shares)
+        noisy += discrete_gaussian(variance, noisy.size, self.random_bytes).reshape(noisy.shape)
+        if np.abs(noisy).max() * sums.STEP > sums.LARGEST:
+            raise ConfigError("a private release can add up some 100,000 samples of a class, and there are more")
+        told, source = variance * sums.STEP**2, "os" if self.seeded is None else "seeded"
+        exact = noisy.astype(np.float64) * sums.STEP
+        release = sums.as_release(exact, round, self.space, variance=told, noise=source)
+        self.pending.charge(self.ledger, entry, wire.encode_release(release))
+        return release
 
     def check_exchange(self, exchange: Exchange) -> None:
         """Raise ConfigError where a share of the noise would leave by itself: it hides nothing."""
@@ -109,12 +102,12 @@ class Guard:
 
     @property
     def mode(self) -> str:
-        """The kind of guarantee: ε protects samples given the model, which was trained on them without noise."""
-        return "releases only"
+        """The kind of guarantee: the space is not trained on anyone's samples, so that ε covers all that leaves."""
+        return "all that leaves"
 
     @property
     def spent(self) -> float:
-        """ε so far at today's δ. No features decide it, so it may be told."""
+        """ε so far at today's δ. No sample decides it, so it may be told."""
         if not self.ledger.entries:
             return 0.0
         last = self.ledger.entries[-1]
@@ -138,35 +131,41 @@ class Guard:
         if self.ledger.path is not None and "mark" in state:
             self.ledger.check(Mark(*json.loads(state["mark"])), "the client's state")
 
-    def _charge(self, entry: Entry, release: Release, precision: str = "fp32") -> Release:
-        """Keep the release as the bytes that will leave, and charge it; then it may."""
-        self.pending.charge(self.ledger, entry, wire.encode_release(release, precision))
-        return release
-
-    def _bill(self, charge: Charge, round: int) -> tuple[float, Entry]:
+    def _bill(self, round: int) -> tuple[float, Entry]:
         """The noise multiplier of a release, and its line in the ledger. Raises BudgetExhausted."""
-        cost = self._cost(charge)
+        noise = accounting.noise_for(self.epsilon, self.delta, self.policy.releases or 1)
+        cost = self._cost(noise)
         if cost > self.epsilon * ROUNDING:
             raise BudgetExhausted(
                 f"the privacy budget is spent: {len(self.ledger.entries)} releases cost ε = {self.spent:.3g}, one more "
                 f"would make it {cost:.3g} of ε = {self.epsilon:g}"
             )
-        return charge.noise, {"round": round, "epsilon": cost, "delta": self.delta, "charge": charge}
+        return noise, {"round": round, "epsilon": cost, "delta": self.delta, "charge": [noise], **OWN_COINS}
 
-    def _cost(self, *more: Charge) -> float:
-        """ε of all charges so far, and of these."""
-        charges = [Charge(*entry["charge"]) for entry in self.ledger.entries]
+    def _cost(self, *more: float) -> float:
+        """ε of all charges so far, and of releases with these noise multipliers."""
+        charges = [entry["charge"][0] for entry in self.ledger.entries]  # earlier versions wrote more beside it
         return accounting.epsilon(Counter([*charges, *more]), self.delta)
 
-    def _release(self, means: list[Row], observed: list[Row], dimension: int, round: int) -> Release:
-        return Release(round, stack(means, dimension), stack(observed, dimension), self.source.name)
 
-    def _about(self) -> dict[str, Any]:
-        digest = hashlib.sha256(np.ascontiguousarray(self.labels, np.int64).tobytes()).hexdigest()[:16]
-        return {"adjacency": self.policy.adjacency, "samples": len(self.labels), "labels": digest}
+def reach(policy: Policy, dimension: int) -> float:
+    """The largest distance by which one sample can move the sums.
+
+    One that is replaced by a sample of another class moves them by √2 at most; by one of its own class, by twice the
+    length of its vector, since the number that counts it stays.
+    """
+    if policy.adjacency == "add-remove":
+        return 1.0
+    counts = round(sums.scales(dimension)[1] * STEPS) / STEPS
+    return max(math.sqrt(2), 2 * math.sqrt(1 - counts**2))
 
 
-def noise_multiplier(policy: Policy, smallest: int) -> float:
-    """The least noise with which the planned releases of classes that are no smaller keep to the budget."""
-    charge = Charge(0.0, policy.m_up, policy.n_avg, smallest)
-    return accounting.noise_for(policy.epsilon or 0.0, policy.delta, policy.planned_releases, charge)
+def check_shares(policy: Policy, members: int, threshold: int) -> str:
+    """The conditions under which ε holds if members of a group share the noise. Raises ConfigError if it cannot."""
+    if policy.noise_shares > threshold:
+        raise ConfigError(
+            f"noise_shares is {policy.noise_shares}, but a sum of the group may have {threshold} members, whose "
+            "noise would not be enough"
+        )
+    stay, collude = members - threshold, threshold - policy.noise_shares
+    return f"ε holds if at most {stay} of {members} members are missing from a sum, and at most {collude} collude"

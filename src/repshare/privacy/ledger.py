@@ -17,7 +17,6 @@ from repshare.files import lock, open_private, sync_folder
 
 VERSION = 1
 HASH = "chain"
-END_TO_END = "end to end"  # mode of ledgers that charged training, too
 OWN_COINS = {"held_out": "own coins"}  # of an entry: no sample's part in its release depended on other samples
 Entry = dict[str, Any]
 
@@ -43,26 +42,16 @@ class Ledger:
         with _locked(path) as file:
             whole = _drop_rest(file)
             self._length = len(whole)
-            lines, self._chain, unchained = _parse(whole, path)
-            if unchained:
-                raise ConfigError(
-                    f"{path} is of an earlier version, whose lines cannot be checked: 15ddcbb is the last commit that "
-                    "continues it. Keep it, begin another, and add up the ε of both"
-                )
+            lines, self._chain = _parse(whole, path)
             if not lines:
                 self._append(file, described)
         if new:
             sync_folder(path.parent)
-        if lines and lines[0].get("mode") == END_TO_END:
-            raise ConfigError(f"{path} is of a model trained with DP-SGD: c528c6c is the last commit that continues it")
-        if any("costs" in line for line in lines):
-            raise ConfigError(
-                f"{path} is of samples with budgets of their own: 15ddcbb is the last commit that continues it"
-            )
         if lines and lines[0] != described:
             raise ConfigError(
                 f"{path} is about other samples, another adjacency or mode ({_differences(lines[0], described)}): "
-                "continue with those, or keep another ledger; ε of the same samples adds up"
+                "continue with those, or keep another ledger; ε of the same samples adds up. 38a6b14d is the last "
+                "commit that continues ledgers of averages of features"
             )
         self.entries = lines[1:]
 
@@ -72,7 +61,7 @@ class Ledger:
         return Mark(len(self.entries), self._chain[-1] if self._chain else "")
 
     def next_mark(self, entry: Entry) -> Mark:
-        """Return its end with this entry."""
+        """Its end with this entry."""
         return Mark(len(self.entries) + 1, _link(self.mark.chain, entry))
 
     def check(self, mark: Mark, witness: Path | str) -> None:
@@ -114,7 +103,7 @@ class Ledger:
 def read_ledger(path: Path) -> tuple[Entry, list[Entry]]:
     """Read what a ledger covers, and its entries, without changing it."""
     try:
-        lines, _, _ = _parse(path.read_bytes(), path)
+        lines, _ = _parse(path.read_bytes(), path)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     if not lines or lines[0].get("ledger") != VERSION:
@@ -144,7 +133,7 @@ def _locked(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _drop_rest(file: IO[bytes]) -> bytes:
-    """Return all whole lines. A last one that a crash cut off never paid for anything, and is dropped."""
+    """All whole lines. A last one that a crash cut off never paid for anything, and is dropped."""
     file.seek(0)
     content = file.read()
     whole = content[: content.rfind(b"\n") + 1]
@@ -154,9 +143,9 @@ def _drop_rest(file: IO[bytes]) -> bytes:
     return whole
 
 
-def _parse(content: bytes, path: Path) -> tuple[list[Entry], list[str], bool]:
-    """Return the entries, each one's hash with all before it, and whether the last had none of its own."""
-    lines, chain, unchained = list[Entry](), list[str](), False
+def _parse(content: bytes, path: Path) -> tuple[list[Entry], list[str]]:
+    """The entries, and each one's hash with all before it."""
+    lines, chain = list[Entry](), list[str]()
     for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines(), start=1):
         try:
             entry = json.loads(line)
@@ -164,18 +153,17 @@ def _parse(content: bytes, path: Path) -> tuple[list[Entry], list[str], bool]:
                 raise ValueError("not an object")
             own = entry.pop(HASH, None)
             link = _link(chain[-1] if chain else "", entry)
-            if own is None and lines and not unchained:
-                raise ValueError("it has no hash, as the lines before it have")
-            if own not in (None, link):
+            if own is None:
+                raise ValueError("it has no hash (15ddcbb is the last commit that reads lines without)")
+            if own != link:
                 raise ValueError("its hash is not that of it and the lines before it")
         except ValueError as error:
             raise CheckpointError(
                 f"{path} is damaged in line {number}, so nothing may be released: {error}. Put a good copy of it back"
             ) from error
-        unchained = own is None
         lines.append(entry)
         chain.append(link)
-    return lines, chain, unchained
+    return lines, chain
 
 
 def _link(before: str, entry: Mapping[str, Any]) -> str:

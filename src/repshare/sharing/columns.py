@@ -71,7 +71,7 @@ class Cells(NamedTuple):
 
 
 def read_columns(given: "str | Path | Frame | Iterable[Mapping[str, Any] | Column]") -> tuple[Column, ...]:
-    """Return the columns that a .csv file, a DataFrame or a list describes, a row or an entry for each.
+    """The columns that a .csv file, a DataFrame or a list describes, a row or an entry for each.
 
     Args:
         given: Their name, unit, least and largest value or categories (in a file divided by |), and missing, what
@@ -92,7 +92,7 @@ def read_columns(given: "str | Path | Frame | Iterable[Mapping[str, Any] | Colum
 
 
 def read_cells(given: "str | Path | Frame") -> Cells:
-    """Return the cells of a .csv file (divided by commas, semicolons or tabs) or a DataFrame."""
+    """The cells of a .csv file (divided by commas, semicolons or tabs) or a DataFrame."""
     if isinstance(given, Frame):
         names = [str(name) for name in given.columns]
         _check_head(names, "the table")
@@ -163,13 +163,13 @@ def is_missing(value: Any) -> bool:
 
 
 def as_text(value: Any) -> str:
-    """Return a cell as text, the same for 2, 2.0 and "2"."""
+    """A cell as text, the same for 2, 2.0 and "2"."""
     is_whole = isinstance(value, float | np.floating) and value.is_integer()
     return str(int(value)) if is_whole else str(value).strip()
 
 
 def as_number(value: Any) -> float | None:
-    """Return a cell as a number; None: it is none."""
+    """A cell as a number; None: it is none."""
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):
@@ -188,7 +188,7 @@ def _name(column: Column) -> Iterator[str]:
 
 
 def bound_inputs(columns: Iterable[Column]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the least and the largest value of each number of an input. Those of a category are 0 and 1."""
+    """The least and the largest value of each number of an input. Those of a category are 0 and 1."""
     low: list[float] = []
     high: list[float] = []
     for each in columns:

@@ -30,7 +30,7 @@ def overflows(total: NDArray[np.int64]) -> bool:
 
 
 def weigh(values: NDArray[Any], weight: int | NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return values × weight, in steps. Ask `fits` first."""
+    """Values × weight, in steps. Ask `fits` first."""
     steps = np.array(values, np.float64)
     steps *= 1 / STEP  # in place: a product of arrays without dimensions would be none
     whole = np.rint(steps, out=steps).astype(np.int64)
@@ -39,7 +39,7 @@ def weigh(values: NDArray[Any], weight: int | NDArray[np.int64]) -> NDArray[np.i
 
 
 def mean(total: NDArray[np.int64], weight: int | NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the mean behind a sum of weighed values whose weights add up to `weight`."""
+    """The mean behind a sum of weighed values whose weights add up to `weight`."""
     return total * STEP / weight
 
 
@@ -50,12 +50,12 @@ class Totals(NamedTuple):
 
     @classmethod
     def zeros(cls, rows: int, columns: int) -> Self:
-        """Return the totals of no clients, for releases of this many rows and columns."""
+        """The totals of no clients, for releases of this many rows and columns."""
         return cls(np.zeros((rows, columns + BESIDE), np.int64))
 
     @classmethod
     def decode(cls, kept: bytes, rows: int, columns: int) -> Self:
-        """Return totals from bytes. Raises ValueError."""
+        """Totals from bytes. Raises ValueError."""
         return cls(np.frombuffer(kept, np.int64).reshape(rows, columns + BESIDE).copy())
 
     @property
@@ -91,7 +91,7 @@ class Totals(NamedTuple):
         return not fits(longest, int(self.numbers[:, -3].max(initial=0))) and overflows(self.vectors)
 
     def means(self, among: Sequence[int]) -> Representations:
-        """Return the mean of each of these classes."""
+        """The mean of each of these classes."""
         labels = np.array(among, np.int64)
         rows = self.numbers if len(among) == len(self.numbers) else self.numbers[labels]
         vectors = mean(rows[:, :-BESIDE], rows[:, -3:-2])

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from repshare.errors import Malformed
 from repshare.sharing.representations import Floats, Release, Representations, Teacher, nothing
 
-SHRINKAGES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)  # candidates: see `common`
+SHRINKAGES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)  # candidates: see `space.solution`
 KINDS = len(SHRINKAGES)
 BESIDE = 2 + KINDS  # numbers of a row next to its vector
 SLACK = 1.01  # for what fp16 makes of a length
@@ -43,25 +43,13 @@ class Part(NamedTuple):
     repeated: float = 0.0  # the share of samples whose hits are another sample's
 
 
-def make_part(
-    vectors: Floats,  # (n, d)  one a sample
-    weights: NDArray[np.float64],  # (n, C)  α
-    labels: NDArray[np.int64],  # (n,)
-    hits: NDArray[np.bool_],  # (n, len(SHRINKAGES))
-    shrinkage: float | None = None,
-    voters: int | None = None,
-) -> Part:
-    """Return the averages. No sample's weight may be above MOST_WEIGHT. Without a shrinkage, there had been no vote.
-
-    `voters` is the number of samples whose hits are their own. Default: all.
-    """
-    return weigh_samples(count_samples(vectors, labels, hits, weights.shape[1], voters), vectors, weights, shrinkage)
-
-
 def count_samples(
     vectors: Floats, labels: NDArray[np.int64], hits: NDArray[np.bool_], classes: int, voters: int | None = None
 ) -> Part:
-    """The fields of a part that do not depend on weights: computed once."""
+    """The fields of a part that do not depend on weights: computed once.
+
+    `hits` are (n, len(SHRINKAGES)). `voters` is the number of samples whose hits are their own. Default: all.
+    """
     count, ones = len(labels), np.eye(classes, dtype=np.float32)[labels]  # (n, C)
     return Part(
         np.zeros((classes, 0), np.float32),
@@ -75,7 +63,7 @@ def count_samples(
 
 
 def weigh_samples(counted: Part, vectors: Floats, weights: NDArray[np.float64], shrinkage: float | None) -> Part:
-    """Return the part with these samples' weights in it, as `make_part` does."""
+    """The part with these samples' weights (n, C) in it, none above MOST_WEIGHT. None: there had been no vote."""
     if (largest := float(np.abs(weights).max(initial=0))) > MOST_WEIGHT:
         raise ValueError(f"a sample's weight is {largest:.3g}; at most {MOST_WEIGHT:g} may leave")
     return counted._replace(
@@ -87,7 +75,7 @@ def weigh_samples(counted: Part, vectors: Floats, weights: NDArray[np.float64], 
 
 
 def as_release(part: Part, round: int, space: str) -> Release:
-    """Return the part as a release."""
+    """The part as a release."""
     classes, dimension = part.vectors.shape
     rows = np.zeros((classes + 1, dimension + BESIDE), np.float32)
     rows[:classes, :dimension], rows[classes, :dimension] = part.vectors, part.centre
@@ -139,13 +127,13 @@ def find_misfit(rows: Representations, classes: int, dimension: int, last: str, 
 
 
 def in_order(rows: Representations) -> Floats:
-    """Return the vectors in the order of their labels, which most are in already."""
+    """The vectors in the order of their labels, which most are in already."""
     is_sorted = bool((rows.labels[:-1] <= rows.labels[1:]).all())
     return rows.vectors if is_sorted else rows.vectors[np.argsort(rows.labels)]
 
 
 def read_total(teacher: Teacher, classes: int, dimension: int, space: str) -> Part | None:
-    """Return all clients' averages, or None if no other client has shared any. Raises Malformed otherwise."""
+    """All clients' averages, or None if no other client has shared any. Raises Malformed otherwise."""
     check_total(teacher, space, find_fault(teacher.means, classes, dimension))
     if not len(teacher.means.labels):
         return None
@@ -206,10 +194,10 @@ def own_error(rows: Representations, classes: int, dimension: int) -> float | No
 
 
 def _shrinkage(logarithm: float) -> float:
-    """Return the shrinkage within its bounds. A mean of valid ones is valid, but rounding or a lie may change it."""
+    """The shrinkage within its bounds. A mean of valid ones is valid, but rounding or a lie may change it."""
     return math.exp(min(max(logarithm, -MOST_LOGARITHM), MOST_LOGARITHM))
 
 
 def longest_row(dimension: int) -> float:
-    """Return the length that no row of a part exceeds."""
+    """The length that no row of a part exceeds."""
     return MOST_WEIGHT * SLACK * float(np.sqrt(dimension)) + BESIDE + MOST_LOGARITHM

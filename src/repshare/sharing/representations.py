@@ -1,10 +1,10 @@
 """The averages of representations that clients share, never samples or weights.
 
-`make_release` is the only place where something that will leave a client comes into being.
+`make_release` makes what leaves a client of RS or FD.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,11 +27,11 @@ class Representations(NamedTuple):
     counts: Integers  # (n,)  samples averaged into each row
 
     def of(self, label: int) -> "Representations":
-        """Return the rows of one class."""
+        """The rows of one class."""
         return self.part(self.labels == label)
 
     def part(self, rows: slice | NDArray[np.bool_]) -> "Representations":
-        """Return some of the rows."""
+        """Some of the rows."""
         return Representations(self.vectors[rows], self.labels[rows], self.counts[rows])
 
 
@@ -43,13 +43,6 @@ class Release(NamedTuple):
     observations: Representations  # M↑ rows a class
     noise: str | None = None  # where the noise in it came from, "os" or "seeded"; None: there is none
     space: str | None = None  # the common space's fingerprint; None: each client's own
-
-
-class Protection(Protocol):
-    """Makes a release with noise, and charges it for good before it exists: `privacy.guard`."""
-
-    def release(self, vectors: Floats, labels: Integers, round: int) -> Release:
-        """Release averages of these samples. Raises BudgetExhausted where the budget does not pay for it."""
 
 
 class Teacher(NamedTuple):
@@ -74,7 +67,7 @@ class Wants(NamedTuple):
 
 
 def nothing(dimension: int) -> Representations:
-    """Return no rows."""
+    """No rows."""
     return stack([], dimension)
 
 
@@ -88,7 +81,7 @@ def stack(rows: Sequence[tuple[NDArray[np.floating], int, int]], dimension: int)
 
 
 def class_means(vectors: Floats, labels: Integers, *, minimum: int = 1) -> Representations:
-    """Return the mean of each class that has at least `minimum` samples."""
+    """The mean of each class that has at least `minimum` samples."""
     rows = []
     for label in np.unique(labels):
         members = vectors[labels == label]  # (count, d)
@@ -131,16 +124,10 @@ def make_release(
     rng: np.random.Generator,
     policy: "Policy",
     round: int,
-    guard: Protection | None = None,
 ) -> Release:
-    """Average a client's representations, using only the classes and samples that its policy lets take part.
-
-    With a guard, the averages are made by it, differentially private.
-    """
+    """Average a client's representations, using only the classes and samples that its policy lets take part."""
     allowed = may_share(labels, policy)
     vectors, labels = vectors[allowed], labels[allowed]
-    if guard is not None:
-        return guard.release(vectors, labels, round)
     means = class_means(vectors, labels, minimum=policy.fewest)
     observations = observe(vectors, labels, policy.n_avg, policy.m_up, rng, minimum=policy.fewest)
     return Release(round, means, observations)

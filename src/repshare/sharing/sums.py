@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from repshare.sharing.parts import BESIDE, check_total, find_misfit, in_order
 from repshare.sharing.representations import Floats, Integers, Release, Representations, Teacher, nothing
 
-LOSS = "discriminant"  # in the name of a space whose clients share sums
 CONSTANT = 0.3  # κ
 STEP = 2.0**-9  # to multiples of which a private release rounds
 LARGEST = 2.0**24 * STEP  # number of a sum that fp32 has exactly
@@ -49,7 +48,7 @@ class Sums(NamedTuple):
 
 
 def scales(dimension: int) -> tuple[float, float]:
-    """Return the factor by which ψ is shortened in sums, and the number beside it that counts a sample."""
+    """The factor by which ψ is shortened in sums, and the number beside it that counts a sample."""
     room = 1 - STEP * math.sqrt(dimension + 1) / 2
     return room * math.sqrt((1 - CONSTANT**2) / dimension), room * CONSTANT
 
@@ -64,14 +63,14 @@ def lift(vectors: Floats) -> Floats:
 
 
 def add_up(lifted: Floats, labels: Integers, classes: int) -> Sum:
-    """Return the exact sum of each class (C, d + 1)."""
+    """The exact sum of each class (C, d + 1)."""
     sums = np.zeros((classes, lifted.shape[1]))
     np.add.at(sums, labels, lifted.astype(np.float64))
     return sums
 
 
 def as_release(sums: Sum, round: int, space: str, *, variance: float = 0.0, noise: str | None = None) -> Release:
-    """Return sums (C, d + 1) as a release."""
+    """Sums (C, d + 1) as a release."""
     classes, dimension = len(sums), sums.shape[1] - 1
     rows = np.zeros((classes + 1, dimension + BESIDE), np.float32)
     rows[:classes, : dimension + 1] = sums
@@ -95,7 +94,7 @@ def find_fault(rows: Representations, classes: int, dimension: int) -> str | Non
 
 
 def find_impossible(sums: Floats, variance: float) -> str | None:
-    """Return what no samples of one client with noise of this variance can have as their sums (C, d + 1), or None."""
+    """The reason why sums (C, d + 1) are of no samples of one client with noise of this variance, or None."""
     deviation, columns = math.sqrt(variance), sums.shape[1]
     constant, told = scales(columns - 1)[1], sums[:, -1].astype(np.float64)
     if told.min() < -(CERTAIN * deviation + ROUNDED):
@@ -120,7 +119,7 @@ def count_classes(rows: Representations, classes: int, dimension: int) -> list[i
 
 
 def read_variance(release: Release) -> float:
-    """Return the variance of the noise in a release of sums; 0 if it has none."""
+    """The variance of the noise in a release of sums; 0 if it has none."""
     rows = release.means
     if not len(rows.labels):
         return 0.0
@@ -128,7 +127,7 @@ def read_variance(release: Release) -> float:
 
 
 def read_sums(teacher: Teacher, classes: int, dimension: int, space: str) -> Sums | None:
-    """Return all clients' sums, or None if no client has shared any. Raises Malformed otherwise."""
+    """All clients' sums, or None if no client has shared any. Raises Malformed otherwise."""
     check_total(teacher, space, find_fault(teacher.means, classes, dimension))
     if not len(teacher.means.labels):
         return None

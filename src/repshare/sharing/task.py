@@ -198,13 +198,13 @@ def describe_fields() -> Iterator[TaskField]:
 
 
 def usual_norm_bound(dimension: int, format: FormatName = "features") -> float:
-    """Return the norm bound of a task whose creator does not choose one."""
+    """The norm bound of a task whose creator does not choose one."""
     return FORMATS[format].norm_bound(dimension)
 
 
 def make_space_task(
     classes: int, dimension: int, space: str, description: str | None = None, format: FormatName = "parts"
 ) -> Task:
-    """Return the task of a common classifier with this many classes, in a space of this dimension."""
+    """The task of a common classifier with this many classes, in a space of this dimension."""
     bound = usual_norm_bound(dimension, format)
     return Task(classes, dimension, norm_bound=bound, space=space, format=format, description=description)

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 
 from repshare.errors import Malformed
-from repshare.sharing.halves import encode_halves, widen
+from repshare.sharing.half_precision import encode_halves, widen
 from repshare.sharing.representations import Release, Representations, Teacher
 
 NOISES = ("os", "seeded")
@@ -57,7 +57,7 @@ class Signed(NamedTuple):
 
 
 def longest_message(rows: int, columns: int) -> int:
-    """Return the most bytes that a release or a teacher with this many rows can have."""
+    """The most bytes that a release or a teacher with this many rows can have."""
     return LONGEST_HEADER_BYTES + rows * (4 * columns + BESIDE_BYTES)
 
 
@@ -243,7 +243,7 @@ def _pack(arrays: Arrays, meta: Mapping[str, Any]) -> bytes:
 def _unpack(
     body: bytes, kind: str, among: Sequence[str] | None = None
 ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """Return the arrays in a message and its meta. `among`: the names that arrays may have."""
+    """The arrays in a message and its meta. `among`: the names that arrays may have."""
     try:
         arrays = safetensors.numpy.load(body)
         header = json.loads(body[8 : 8 + int.from_bytes(body[:8], "little")])
@@ -259,7 +259,7 @@ def _unpack(
 
 
 def _array(arrays: Arrays, name: str, shape: tuple[int | None, ...], *types: type[Any]) -> NDArray[Any]:
-    """Return the array of this name, which must have one of these types and this shape; None is any length."""
+    """The array of this name, which must have one of these types and this shape; None is any length."""
     if name not in arrays:
         raise Malformed(f"{name!r} is missing; there is {', '.join(sorted(arrays)) or 'nothing'}")
     array = arrays[name]

@@ -68,7 +68,7 @@ class Agreement(NamedTuple):
         loss: SpaceLoss = "squared",
         shrinkage: float | None = None,
     ) -> "Agreement":
-        """Return the agreement of clients with tables of these columns: each range is brought to −1 … 1.
+        """The agreement of clients with tables of these columns: each range is brought to −1 … 1.
 
         Args:
             columns: A list with a mapping for each, a DataFrame, or the path of a .csv file: their name, unit, least
@@ -176,7 +176,7 @@ class Agreement(NamedTuple):
             return {"space": ("fourier", "patches")}
         differ = {key: (told.get(key), usual.get(key)) for key in {**usual, **told} if told.get(key) != usual.get(key)}
         if told.get("components"):
-            for name in ("components", "components_of", *(() if told["deep"] else ("deep",))):
+            for name in ("components", *(() if told["deep"] else ("deep",))):
                 differ.pop(name, None)
         if told.get("features", 0) <= usual.get("features", 0):
             differ.pop("features", None)

@@ -21,7 +21,7 @@ NOISY = 256  # numbers of rows with noise
 
 
 def most_numbers(samples: int, classes: int) -> int:
-    """Return the largest number of numbers that each row of a visible sum of this many samples may have.
+    """The largest number of numbers that each row of a visible sum of this many samples may have.
 
     Args:
         samples: The samples behind the sum, of all who are in it together.
@@ -31,7 +31,7 @@ def most_numbers(samples: int, classes: int) -> int:
 
 
 def fewest_samples(numbers: int, classes: int) -> int:
-    """Return the least number of samples behind a visible sum for which the rule allows rows of so many numbers.
+    """The least number of samples behind a visible sum for which the rule allows rows of so many numbers.
 
     Args:
         numbers: The numbers of each row.

@@ -133,7 +133,7 @@ def check(found: Findings, space: Space, *, images: bool) -> None:
 
 
 def _bearers(vectors: NDArray[Any]) -> float:
-    """Return the effective share of samples in the squared distances from the mean; 0 if all vectors are the same."""
+    """The effective share of samples in the squared distances from the mean; 0 if all vectors are the same."""
     mean = vectors.mean(axis=0, dtype=np.float64).astype(vectors.dtype)
     squares = np.square(vectors - mean).sum(axis=1, dtype=np.float64)
     if squares.mean() <= SAME * vectors.shape[1]:
@@ -142,7 +142,7 @@ def _bearers(vectors: NDArray[Any]) -> float:
 
 
 def _bend(chosen: NDArray[Any], inputs: Any, represent: Callable[[Any], NDArray[Any]]) -> float | None:
-    """Return ‖ψ((a + b) / 2) − (ψ(a) + ψ(b)) / 2‖² over ‖(ψ(a) − ψ(b)) / 2‖² for pairs of samples, the median."""
+    """‖ψ((a + b) / 2) − (ψ(a) + ψ(b)) / 2‖² over ‖(ψ(a) − ψ(b)) / 2‖² for pairs of samples, the median."""
     pairs = min(PAIRS, len(chosen) // 2)
     one, other = chosen[:pairs], chosen[pairs : 2 * pairs]
     apart = np.square(one - other).sum(axis=1) / 4
@@ -156,7 +156,7 @@ def _bend(chosen: NDArray[Any], inputs: Any, represent: Callable[[Any], NDArray[
 
 
 def _read(chosen: NDArray[Any], given: NDArray[np.float64]) -> float | None:
-    """Return R² of a ridge regression of inputs on vectors, for the last quarter of the samples, by the others."""
+    """R² of a ridge regression of inputs on vectors, for the last quarter of the samples, by the others."""
     first = len(chosen) * 3 // 4
     given = given[:, :: -(-given.shape[1] // MOST_READ)]
     given = given - given[:first].mean(axis=0)

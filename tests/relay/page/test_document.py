@@ -12,13 +12,14 @@ from repshare.relay.background import expire
 from repshare.relay.page import activity
 from repshare.relay.page.document import SHOWN, make_view, read_class_names
 from repshare.relay.tasks import Tasks
-from repshare.sharing.parts import as_release, count_classes, make_part
+from repshare.sharing.parts import as_release, count_classes
 from repshare.sharing.representations import Release, Representations
 from repshare.sharing.task import Task, make_space_task
 from repshare.sharing.wire import encode_release
 from repshare.space import Patches
 from repshare.space.agreement import Agreement
 from repshare.stores import MemoryStore, open_database
+from support.parts import make_part
 
 TASK = Task(classes=3, dimension=4)
 YEAR = 3.2e7

@@ -6,10 +6,11 @@ import numpy as np
 
 from repshare.board import Board, Wants
 from repshare.relay.tasks import Tasks
-from repshare.sharing.parts import SHRINKAGES, as_release, make_part
+from repshare.sharing.parts import SHRINKAGES, as_release
 from repshare.sharing.task import make_space_task
 from repshare.sharing.wire import encode_release
 from repshare.stores import open_database
+from support.parts import make_part
 from support.relays import invite, start_relay
 
 CLASSES, DIMENSION, SPACE = 10, 1152, "a space"

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from repshare import LeNet5, Party, Policy
-from repshare.network.models import MLP, ConvNet
+from repshare_lab.networks import MLP, ConvNet
 
 DIMENSION = 84  # d', which all networks agree on
 VARIABLE, DATA, READY, BEGIN = "REPSHARE_DEMO", "data.npz", "ready", "begin"

@@ -11,15 +11,14 @@ from repshare_lab.experiments.privacy import features, space
 
 
 def plan(setting: ResolvedSetting, seeds: int) -> list[Cell]:
-    """Plan releases of networks' features, and releases in a common space."""
-    return [*features.plan(setting, seeds), *space.plan(setting, seeds)]
+    """Plan releases in a common space. Of those of networks' features there are records only."""
+    return space.plan(setting, seeds)
 
 
 def show(lines: Sequence[Line], folder: Path, setting: ResolvedSetting) -> list[Path]:
     """Make a table and a figure of each."""
-    titles = {*(row.title for row in features.ROWS), *features.END_TO_END}
-    of_features = [line for line in lines if line["row"] in titles]
-    in_space = [line for line in lines if line["row"] not in titles]
+    of_features = [line for line in lines if line["row"] in features.TITLES]
+    in_space = [line for line in lines if line["row"] not in features.TITLES]
     shown = features.show(of_features, folder, setting) if of_features else []
     return [*shown, *(space.show(in_space, folder, setting) if in_space else [])]
 
@@ -29,4 +28,4 @@ def condense(cell: Cell, lines: Sequence[Line]) -> list[Line]:
     return (partners.condense if cell.run.setting.attackers else at_the_end)(cell, lines)
 
 
-PRIVACY = Experiment("privacy", plan, show, condense, seeds=5, datasets=tuple({**features.AMOUNTS, **space.AMOUNTS}))
+PRIVACY = Experiment("privacy", plan, show, condense, seeds=5, datasets=tuple({**features.CLIENTS, **space.AMOUNTS}))

@@ -137,7 +137,7 @@ def join(
         if not task.group_members:
             client.exchange = group or exchange
         if group is not None and client.policy.noise_shares > 1:
-            from repshare.privacy.sums import check_shares
+            from repshare.privacy.guard import check_shares
 
             say(console, check_shares(client.policy, len(group.members), group.required))
         show_log(console, "repshare.secure")
@@ -222,7 +222,7 @@ def _secure(
 def _gather(relay: "RelayExchange", state: "State", secure: SecureSumOptions, console: Console) -> "SecureExchange":
     """The connection to a group whose members the relay proposes."""
     from repshare.party.grouping import count_company
-    from repshare.privacy.sums import check_shares
+    from repshare.privacy.guard import check_shares
     from repshare.secure import GatheredExchange
 
     task, policy = state.membership.agreed, state.client.policy

@@ -142,16 +142,13 @@ def _tell_exposure(client: "Client", shown: "Exposure | None") -> str:
 def policy_warnings(policy: Policy) -> list[str]:
     """Warnings about the privacy of this policy."""
     found = []
-    if policy.n_avg == 1 and policy.m_up and policy.minimum_count in (None, 1) and policy.epsilon is None:
+    if policy.n_avg == 1 and policy.m_up and policy.minimum_count in (None, 1):
         found.append(
-            "warning: with n_avg = 1 and no epsilon, every observation that you release is a single sample's features, "
+            "warning: with n_avg = 1, every observation that you release is a single sample's features, "
             "from which the sample may be recognised or rebuilt"
         )
     if policy.epsilon is not None:
-        promise = f"(ε = {policy.epsilon:g}, δ = {policy.delta:g})-differentially private"
-        found.append(
-            f"releases are {promise}; those of a network's features given the network, whose training is not private"
-        )
+        found.append(f"releases are (ε = {policy.epsilon:g}, δ = {policy.delta:g})-differentially private")
     if policy.epsilon is not None and policy.seeded_noise:
         found.append("warning: the noise is drawn from the seed: it gives no privacy")
     return found

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from repshare.sharing.halves import encode_halves, widen
+from repshare.sharing.half_precision import encode_halves, widen
 
 EVERY = np.arange(1 << 16, dtype=np.uint16).view(np.float16)  # of which there are no more
 

@@ -22,7 +22,7 @@ _numbers = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float3
 
 
 def encode_halves(values: NDArray[np.float32]) -> NDArray[np.float16]:
-    """Return these numbers in fp16."""
+    """These numbers in fp16."""
     flat = values.reshape(-1)
     if not max(flat.max(initial=0), -flat.min(initial=0)) <= MOST:  # infinite, no number, or about to become so
         return values.astype(np.float16)  # with NumPy's warnings
@@ -41,7 +41,7 @@ def _encode_by_steps(values: NDArray[np.float32]) -> NDArray[np.float16]:
 
 
 def _round(values: NDArray[np.float32]) -> NDArray[np.uint32]:
-    """Return the bits of halves."""
+    """The bits of halves."""
     lengths = np.abs(values)
     wide = lengths.view(np.uint32)
     bits = wide >> SHORTER
@@ -60,5 +60,5 @@ def _round(values: NDArray[np.float32]) -> NDArray[np.uint32]:
 
 
 def widen(values: NDArray[np.floating]) -> NDArray[np.float32]:
-    """Return a copy of these numbers, of fp16 or not, in fp32."""
+    """A copy of these numbers, of fp16 or not, in fp32."""
     return _numbers.take(values.view(np.uint16)) if values.dtype == np.float16 else values.astype(np.float32)
