@@ -176,7 +176,7 @@ class Agreement(NamedTuple):
             return {"space": ("fourier", "patches")}
         differ = {key: (told.get(key), usual.get(key)) for key in {**usual, **told} if told.get(key) != usual.get(key)}
         if told.get("components"):
-            for name in ("components", *(() if told["deep"] else ("deep",))):
+            for name in ("components", "components_of", *(() if told["deep"] else ("deep",))):
                 differ.pop(name, None)
         if told.get("features", 0) <= usual.get("features", 0):
             differ.pop("features", None)

@@ -23,6 +23,7 @@ from repshare.space.filters import (
     root,
     spectral,
 )  # fmt: skip
+from repshare.space.handwriting import discriminate, draw_glyphs
 from repshare.space.patches import FIRST_EDGE, PHOTOGRAPHS, SECOND_EDGE, Patches
 from repshare.space.photographs import draw_leaves
 
@@ -139,7 +140,23 @@ def make_deep(first: Bank, count: int, photographs: NDArray[np.float32], seed: i
 
 @lru_cache(16)
 def reduce(space: Patches) -> tuple[Tensor, Tensor]:
-    """The mean of synthetic photographs' vectors (pooled,), and the map to components (pooled, components)."""
+    """The mean of synthetic images' vectors (pooled,), and the map to components (pooled, components)."""
+    if space.components_of == "photographs":
+        return _reduce_photographs(space)
+    with torch.inference_mode():
+        groups = (_pool_groups(space, copies) for copies in draw_glyphs(space.shape, space.seed))
+        found = discriminate(groups, space.components)
+    mean, directions = (torch.from_numpy(each).float() for each in found)
+    return mean, directions
+
+
+def _pool_groups(space: Patches, groups: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Map groups of images (groups, n, channels, h, w) to groups of vectors (groups, n, pooled)."""
+    batches = torch.split(torch.from_numpy(groups).flatten(0, 1), space.map.batch)
+    return torch.cat([space.map.pool(images) for images in batches]).double().numpy().reshape(*groups.shape[:2], -1)
+
+
+def _reduce_photographs(space: Patches) -> tuple[Tensor, Tensor]:
     photographs = torch.from_numpy(space.map.photographs)
     turns = range(4) if space.shape[1] == space.shape[2] else (0, 2)
     turned = torch.cat([torch.rot90(photographs, number, (2, 3)) for number in turns])

@@ -9,10 +9,11 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from repshare.errors import ConfigError, DataError
-from repshare.fields import check_least, check_positive
+from repshare.fields import check_least, check_one_of, check_positive
+from repshare.space.handwriting import MOST_DIRECTIONS
 from repshare.space.space import LATER, Space
 
 if TYPE_CHECKING:
@@ -57,8 +58,11 @@ class Patches(Space):
     width: float = 1.0
     """fourier: how far two vectors may differ and still be alike, for vectors of length 1."""
     components: int = field(default=0, metadata=LATER)
-    """Numbers that a vector is reduced to, along the principal directions of synthetic photographs: fewer show less of
-    single samples, and need less noise (--epsilon). 0: the vectors themselves."""
+    """Numbers that a vector is reduced to: fewer show less of single samples, and need less noise (--epsilon).
+    0: the vectors themselves."""
+    components_of: Literal["photographs", "glyphs"] = field(default="photographs", metadata=LATER)
+    """components: the principal directions of synthetic photographs, all about equally strong; or those that best tell
+    synthetic glyphs apart, whoever writes them, for images of bright strokes."""
 
     def __post_init__(self) -> None:
         if len(self.shape) != 3 or min(self.shape) < 1:
@@ -73,7 +77,8 @@ class Patches(Space):
         if self.fourier % 2:
             raise ConfigError(f"fourier must be even, as cosines and sines come in pairs, not {self.fourier}")
         check_positive(self, "threshold", "epsilon", "width")
-        most = min(self.pooled, MOST_COMPONENTS)
+        check_one_of(self, "components_of")
+        most = min(self.pooled, MOST_DIRECTIONS if self.components_of == "glyphs" else MOST_COMPONENTS)
         if not 0 <= self.components <= most:
             raise ConfigError(f"components must be from 0 to {most}, not {self.components}")
         if self.components and (self.fourier or self.pooled > MOST_REDUCED):

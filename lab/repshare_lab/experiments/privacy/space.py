@@ -22,7 +22,7 @@ class DataSize(NamedTuple):
     components: int
 
 
-# The dimensions that the records are of.
+# The dimensions that the records are of. Shorter spaces, of glyphs, do better (lab/notebook/tries.md).
 AMOUNTS = {
     "mnist": (DataSize(1200, 256), DataSize(6000, 256), DataSize(60000, 512)),
     "fashion_mnist": (DataSize(6000, 256), DataSize(60000, 512)),
