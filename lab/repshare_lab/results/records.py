@@ -157,6 +157,9 @@ GONE = {  # options that are no more: the value that changes nothing, and the la
     "link_chance": (0.3, "befa941"),
     "summed": (False, "d1e373b"),
     "topology": (None, "d934b08"),
+    "attackers": (0.0, "38a6b14d"),
+    "attack": ("flip", "38a6b14d"),
+    "samples_per_client": (6, "38a6b14d"),
 }
 
 

@@ -23,7 +23,6 @@ from repshare_lab.config import ResolvedSetting, Run, Setting
 from repshare_lab.data import Splits, partition
 from repshare_lab.data.arrays import Inputs, take
 from repshare_lab.methods import find_method
-from repshare_lab.simulation.attacks import FACTORS, choose_attackers, spoil
 
 
 class PaperProtocol(NamedTuple):
@@ -193,13 +192,7 @@ def make_plan(run: Run[ResolvedSetting], splits: Splits) -> Plan:
         parts = [np.sort(np.concatenate(parts))]
     starts = np.cumsum([0, *map(len, parts)])
     data = *splits.train, *splits.test, np.concatenate(parts), starts
-    plan = Plan(run, splits.classes, *data, sizes)
-    attackers = choose_attackers(run.setting, run.seed, plan.clients)
-    if not attackers or run.setting.attack in FACTORS:
-        return plan
-    rows = np.concatenate([plan.part(client) for client in sorted(attackers)])
-    inputs, labels = spoil(plan.train_inputs, plan.train_labels, rows, run.setting.attack, run.seed, plan.classes)
-    return plan._replace(train_inputs=inputs, train_labels=labels)
+    return Plan(run, splits.classes, *data, sizes)
 
 
 def write_plan(plan: Plan, folder: Path) -> None:
@@ -238,8 +231,6 @@ def deal(setting: Setting, labels: NDArray[np.int64], rng: np.random.Generator) 
             return partition.dirichlet(labels, setting.clients, rng, setting.alpha)
         case "shards":
             return partition.shards(labels, setting.clients, rng, setting.classes_per_client)
-        case "drawn":
-            return partition.drawn(labels, setting.clients, rng, setting.samples_per_client)
 
 
 def make_task(plan: Plan) -> Task:
@@ -257,16 +248,11 @@ def make_task(plan: Plan) -> Task:
     if method.in_space:
         if setting.aggregation != "mean" or not setting.weighted:
             raise ConfigError("a common classifier is the weighted total at a relay: leave aggregation, or CS, out")
-        if setting.attackers and method.shares_once and setting.attack in FACTORS:
-            raise ConfigError(f"attackers change parts of a common classifier: {method.name} has none, leave it out")
         return make_agreement(plan.run, take(plan.train_inputs, slice(1))).task(plan.classes)
     widths = {name: method.width(build_network(plan, name, seed=0)) for name in dict.fromkeys(names)}
     if len(set(widths.values())) > 1:
         listed = ", ".join(f"{width} ({name})" for name, width in widths.items())
         raise ConfigError(f"clients' representations have different lengths: {listed}; give one with --dimension")
-    no_vectors = method.models in ("one", "part")
-    if setting.attackers and no_vectors and setting.attack in FACTORS:
-        raise ConfigError(f"attackers change representations: {method.name} shares none, leave it out")
     return Task(
         plan.classes,
         widths[names[0]],

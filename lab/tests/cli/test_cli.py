@@ -385,9 +385,8 @@ def test_a_method_that_is_named_is_shown_with_its_options(tmp_path, monkeypatch,
     assert shown["FC"]["options"] == {}  # they are the command's
     main(["methods", "own.py:RS2"])
     assert "RS2.width=1.0  How wide it is.\n" in capsys.readouterr().out
-    main(["methods", "SCAFFOLD"])
-    shown = capsys.readouterr().out
-    assert "SCAFFOLD.learning_rate=…  η_l: " in shown
+    main(["methods", "AFL"])
+    assert "AFL.ridge=30.0  λ, " in capsys.readouterr().out
     code, _, error = call(capsys, "methods", "XX")
     assert (code, error.count("\n"), "unknown method 'XX'" in error) == (2, 1, True)
 

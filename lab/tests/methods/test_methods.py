@@ -5,11 +5,10 @@ import torch
 from repshare import Client, LeNet5, LocalExchange, Task
 from repshare.board import Wants
 from repshare.errors import ConfigError, Malformed, Refused
-from repshare.methods import IL
 from repshare.network.models import ResNet9, split
 from repshare.sharing import fixed_point, wire
 from repshare_lab.config import Setting
-from repshare_lab.methods import FC, FL, SL, find_method
+from repshare_lab.methods import FC, FL, find_method
 from repshare_lab.methods.averaging import read_weights
 
 TASK = Task(10, 84)
@@ -114,13 +113,6 @@ def test_methods_are_found_by_their_letters():
     assert find_method("rs").name == "RS"
     with pytest.raises(ConfigError, match="unknown method 'XX': choose CL, IL, FL, FD, RS"):
         find_method("XX")
-
-
-def test_split_learning_takes_the_same_steps_as_the_whole_network(data):
-    alone, across = (Client(lenet(), data, name="same streams", method=method) for method in (IL, SL))
-    for whole, halves in zip(alone.rounds(3), across.rounds(3), strict=True):
-        assert (whole.ce, whole.train_accuracy) == (halves.ce, halves.train_accuracy)
-    assert np.array_equal(flat(alone.learner.network.model), flat(across.learner.network.model))
 
 
 def test_fixed_codes_are_the_same_for_everyone_and_teach_without_a_word(data):

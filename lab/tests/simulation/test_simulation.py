@@ -18,7 +18,7 @@ from support.simulations import bits
 SMALL = Setting(dataset="digits", samples=150, clients=3, rounds=3, eval_every=2, model=("lenet5",))
 HEADER = 320  # bytes: names, types, shapes and the round, as JSON
 ABSENT = "cuda:99"  # here and elsewhere
-METHODS = ["CL", "IL", "FL", "FD", "RS", "SL", "FC"]
+METHODS = ["CL", "IL", "FL", "FD", "RS", "FC"]
 
 
 def test_the_same_seed_gives_the_same_bits_and_another_does_not(splits, inline):
@@ -97,22 +97,6 @@ def test_traffic_is_counted_to_the_byte(splits, inline):
         assert 0 < record.bytes_down - mean_and_observation < HEADER
     assert all(record.bytes_down < HEADER for record in records[0])  # nobody had shared anything
     assert {record.bytes_up for records in bits(Run("IL", 0, SMALL), splits, inline) for record in records} == {0}
-
-
-def test_split_learning_counts_the_batches_that_cross_and_nothing_else(splits, inline):
-    features, gradients = 50 * (84 * 4 + 4), 50 * 84 * 4  # for each of 50 samples; features have labels
-    for records in bits(Run("SL", 0, SMALL), splits, inline):
-        for record in records:
-            assert 0 < record.bytes_up - features < 2 * HEADER  # two batches, of 32 and 18
-            assert 0 < record.bytes_down - gradients < 2 * HEADER
-
-
-def test_split_learning_tests_the_average_head_that_everyone_goes_on_from(splits, inline):
-    (*_, views), heads = ([inline.look() for _ in simulate(Run("SL", 0, SMALL), splits, inline)]), []
-    for view in views.values():
-        heads.append((view.weight.tolist(), view.bias.tolist()))
-    assert heads[0] == heads[1] == heads[2]  # the last round was tested
-    assert not (views[0].features == views[1].features).all()  # each has features of its own
 
 
 def test_a_look_changes_nothing_and_sees_the_same_from_anywhere(splits, inline, processes):
