@@ -8,7 +8,7 @@ from typing import Generic, Literal, TypeVar
 
 from repshare import moved
 from repshare.config import Aggregation, Policy, SpaceLoss
-from repshare.fields import check_fits, check_not_negative, check_one_of, check_positive, check_whole
+from repshare.fields import check_fits, check_not_negative, check_one_of, check_positive, check_whole, check_within
 
 
 @moved.refuses_old_names
@@ -52,6 +52,8 @@ class Setting:
     """A client's class mean counts by its number of samples. If false, all clients count the same."""
     aggregation: Aggregation = "mean"
     """How the class means of clients are combined. median: bears fewer than half dishonest clients."""
+    noise_partners: float = 0.0
+    """Fraction of clients whose inputs are white noise: a control, partners who know nothing."""
     independent_starts: bool = False
     """FL: start each client's network from its own random weights, as in the paper's table."""
     space: tuple[str, ...] = ()
@@ -84,6 +86,7 @@ class Setting:
     def __post_init__(self) -> None:
         check_whole(self, 1, "clients")
         check_positive(self, "shrinkage")
+        check_within(self, 0, 1, "noise_partners")
         check_one_of(self, "partition", "aggregation", "loss")
         check_not_negative(self, "code_size")
         check_fits(self, ["dropout"], "at least 0 and below 1", lambda value: 0 <= value < 1)

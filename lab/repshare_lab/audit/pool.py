@@ -142,8 +142,9 @@ class _Target:
 
     def attack(self, attack: Attack, releases: int) -> float:
         """Return an attack's AUC."""
-        seen, known = self.captured.seen.until(releases), {"weights": self.weights, "rest": self.rest}
-        return compare(score(attack, seen, self.ground.public, self.candidates, **known), self.count)
+        seen, public = self.captured.seen.until(releases), self.ground.public
+        scores = score(attack, seen, public, self.candidates, weights=self.weights, rest=self.rest)
+        return compare(scores, self.count)
 
     def attack_knowing_half(self, attack: Attack) -> float:
         """Return the AUC, after one release, of an attack that knows every other member, and need not be told."""

@@ -12,7 +12,7 @@ LAYOUTS = {
         "sharing": "n-avg m-up m-down lambda-kd lambda-disc lambda-length aggregation",
         "space (methods CS and CA)": "space loss shrinkage space-rounds",
         "privacy": BUDGET,
-        "absence": "participation dropout",
+        "absence and noise": "participation dropout noise-partners",
         "output and processes": "keep-models workers checkpoint-every",
     },
     "privacy audit": {

@@ -192,7 +192,24 @@ def make_plan(run: Run[ResolvedSetting], splits: Splits) -> Plan:
         parts = [np.sort(np.concatenate(parts))]
     starts = np.cumsum([0, *map(len, parts)])
     data = *splits.train, *splits.test, np.concatenate(parts), starts
-    return Plan(run, splits.classes, *data, sizes)
+    plan = Plan(run, splits.classes, *data, sizes)
+    rows = [plan.part(client) for client in sorted(choose_noisy(run.setting, run.seed, plan.clients))]
+    return plan._replace(train_inputs=_whiten(plan.train_inputs, np.concatenate(rows), run.seed)) if rows else plan
+
+
+def choose_noisy(setting: Setting, seed: int, clients: int) -> frozenset[int]:
+    """Return the clients whose inputs are noise: a function of the setting and the seed alone."""
+    count = round(setting.noise_partners * clients)
+    return frozenset(numpy_stream(seed, "attackers").permutation(clients)[:count].tolist())
+
+
+def _whiten(inputs: Inputs, rows: NDArray[np.int64], seed: int) -> Inputs:
+    """Return the inputs with white noise in these rows."""
+    if isinstance(inputs, dict) or inputs.dtype != np.float32:
+        raise ConfigError("noise_partners needs inputs that are one array of real numbers: leave it out")
+    inputs = inputs.copy()
+    inputs[rows] = numpy_stream(seed, "spoilt").standard_normal((len(rows), *inputs.shape[1:]), dtype=np.float32)
+    return inputs
 
 
 def write_plan(plan: Plan, folder: Path) -> None:

@@ -10,7 +10,7 @@ from repshare.errors import ConfigError, ModelError, Refused, WorkerFailed
 from repshare_lab.config import Run, Setting
 from repshare_lab.experiments.comparison import plan_comparison
 from repshare_lab.simulation import Checkpoint, Inline, Processes, resolve, schedule, simulate
-from repshare_lab.simulation.plan import make_plan, make_start
+from repshare_lab.simulation.plan import choose_noisy, make_plan, make_start
 from repshare_lab.simulation.rounds import Simulation
 from repshare_lab.simulation.workers import Worker
 from support.simulations import bits
@@ -300,3 +300,18 @@ def test_peers_can_be_named_whatever_methods_are_compared(splits):
 def test_a_refused_release_is_told_with_round_and_client(splits, inline):
     with pytest.raises(Refused, match=r"round 1, client 1: a vector of length .* norm_bound is 0.001"):
         bits(Run("RS", 0, replace(SMALL, norm_bound=0.001)), splits, inline)
+
+
+def test_partners_of_noise_are_the_seeds_choice_and_keep_their_labels(splits):
+    run = Run("IL", 0, resolve(replace(SMALL, noise_partners=0.4, clients=5), splits))
+    plan, usual = (
+        make_plan(run, splits),
+        make_plan(replace(run, setting=replace(run.setting, noise_partners=0)), splits),
+    )
+    noisy = choose_noisy(run.setting, 0, 5)
+    assert len(noisy) == 2
+    assert noisy == choose_noisy(run.setting, 0, 5) != choose_noisy(run.setting, 1, 5)
+    for client in range(5):
+        same = plan.train_inputs[plan.part(client)] == usual.train_inputs[plan.part(client)]
+        assert same.all() == (client not in noisy)
+    assert (plan.train_labels == usual.train_labels).all()
