@@ -146,13 +146,13 @@ class _Target:
         scores = score(attack, seen, public, self.candidates, weights=self.weights, rest=self.rest)
         return compare(scores, self.count)
 
-    def attack_knowing_half(self, attack: Attack) -> float:
-        """Return the AUC, after one release, of an attack that knows every other member, and need not be told."""
+    def attack_knowing_half(self, attack: Attack, releases: int) -> float:
+        """Return the AUC of an attack that knows every other member, and need not be told."""
         known = np.arange(len(self.candidates.labels)) < self.count
         known[0::2] = False
         sets = self.candidates.part(~known), self.candidates.part(known)
         weights = [self.weights[0], self.weights[1][~known], self.weights[1][known]]
-        seen = self.captured.seen.until(1)
+        seen = self.captured.seen.until(releases)
         scores = score(attack, seen, self.ground.public, *sets, weights, self.rest[~known])
         return compare(scores, self.count - len(sets[1].labels))
 
@@ -160,7 +160,7 @@ class _Target:
 def _attack_all(ground: Ground, targets: Sequence[_Target], releases: int) -> Line:
     attacks = ATTACKS if releases > 1 else FIRST
     chosen = _choose([[each.attack(attack, releases) for attack in attacks] for each in targets])
-    halves = [[each.attack_knowing_half(attack) for attack in KNOWING] for each in targets] if releases == 1 else []
+    halves = [[each.attack_knowing_half(attack, releases) for attack in KNOWING] for each in targets]
     linears = [each.captured.classifiers[releases - 1] for each in targets]
     return {
         "releases": releases,
@@ -168,7 +168,7 @@ def _attack_all(ground: Ground, targets: Sequence[_Target], releases: int) -> Li
         "d": ground.dimension,
         "auc": [round(area, 4) for _, area in chosen],
         "attack": [_name(attacks[place]) for place, _ in chosen],
-        "half_known": [round(area, 4) for _, area in _choose(halves)] if releases == 1 else None,
+        "half_known": [round(area, 4) for _, area in _choose(halves)],
         "accuracy": [round(100 * _test(each, ground.strangers), 2) for each in linears],
     }
 
@@ -224,4 +224,4 @@ def _test(linear: Any, tested: Points) -> float:
 
 
 def _name(attack: Attack) -> str:
-    return f"{attack.kind} {attack.kept:g}" if attack.kind in ("joint", "span") else attack.kind
+    return f"{attack.kind} {attack.kept:g}" if attack.kind == "span" else attack.kind

@@ -9,7 +9,10 @@ likelihood ratio of a sum with the candidate's part in it and one without, for G
 covariance: no score is better where parts are Gaussian. Its AUC is then Φ(√(D / 2n)), with D numbers that vary.
 
 Several releases are rows of the same parts, with more α. What tells them apart is small, and is known up to what fp16
-rounds, so that directions of α that hardly vary are left out: how many is part of an attack, chosen on other draws.
+rounds, so that directions of α that hardly vary are left out.
+
+Where rows are too long for such a covariance, or members of a group have classifiers of their own that nobody sees,
+other attacks are better: each release by itself, or what needs no α at all. The best is chosen on other draws.
 """
 
 import math
@@ -26,7 +29,7 @@ from repshare.space.solution import START, Solution, SolutionKey, solve
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
 
-MOST_NUMBERS = 700  # of all rows together whose covariance is estimated as a whole; else rows' and vectors' apart
+MOST_NUMBERS = 2600  # of rows together whose covariance is estimated as a whole
 ROUNDED = 2.0**-11 / math.sqrt(6)  # of a number, by fp16, on average
 WEAK = 1e-3  # of the mean variance, added to each: what public samples say of the weakest directions is mostly chance
 BETTER = 0.9  # of the squared error: what another guess of the momentum must come to
@@ -67,24 +70,23 @@ class Attack(NamedTuple):
     """A way to score candidates."""
 
     kind: str
-    """"joint": the likelihood of all rows together; "added": of each release by itself, added up; "last": of the last
-    release; "row": the direction of the rows of the candidate's class, whatever it weighs in them; "span": the
-    directions that all rows span; "loss": how little a candidate weighs in the first release."""
-    kept: float = 0.1
-    """joint: the least variance of a direction of α that is used, of the largest. span: the share of directions."""
+    """"joint": the likelihood of all rows together; "last": of those of the last release; "added": of each release's
+    rows as if they did not depend on each other, added up; "row": the direction of the rows of the candidate's class,
+    whatever it weighs in them; "span": the directions that all rows span."""
+    kept: float = 1.0
+    """joint: the least variance of a direction of α that is used, of the largest. added: how far guessed weights are
+    believed. span: the share of directions."""
 
 
 ATTACKS = (
-    Attack("joint", 1e-1),
-    Attack("added"),
+    Attack("joint", 0.1),
+    Attack("added", 0.3),
     Attack("row"),
-    Attack("loss"),
     Attack("span", 0.3),
-    Attack("span", 1.0),
-    Attack("joint", 1e-2),
-    Attack("last"),
+    Attack("span"),
+    Attack("last", 0.1),
 )
-FIRST = ATTACKS[:6]  # those that differ after one release
+FIRST = ATTACKS[:5]  # those that differ after one release
 KNOWING = ATTACKS[:2]  # those that can make use of known members
 
 
@@ -136,14 +138,12 @@ def score(
     sets = [public.samples, candidates, *([] if known is None else [known])]
     guessed = guess_weights(seen, sets) if weights is None else weights
     weights = [each[:, : len(seen.rows)] for each in guessed]  # each (m, R, C)
-    if attack.kind == "added":
-        return _score_each(seen, public, sets, weights, rest)
-    if attack.kind == "loss":
-        return np.asarray(-np.square(weights[1][:, 0]).sum(axis=1))
-    rows = seen.rows  # (R, C, d + 1)
     if attack.kind == "last":
-        rows, weights = rows[-1:], [each[:, -1:] for each in weights]
-    return _score_jointly(attack.kept, rows.reshape(-1, rows.shape[2]), seen, public, sets, weights)
+        seen = seen._replace(rows=seen.rows[-1:])
+        weights = [each[:, -1:] for each in weights]
+    if attack.kind == "added" or (public.classes - 1) * seen.rows.shape[2] + len(seen.centre) > MOST_NUMBERS:
+        return _score_each(attack.kept if attack.kind == "added" else 1.0, seen, public, sets, weights, rest)
+    return _score_jointly(attack.kept, seen, public, sets, weights)
 
 
 def guess_weights(seen: Seen, sets: Sequence[Points]) -> list[Array]:
@@ -212,32 +212,15 @@ def _less(rows: Array, centre: Array) -> Array:
     return rows[:, :-1] - rows[:, -1:] * centre
 
 
-def _score_jointly(
-    kept: float, rows: Array, seen: Seen, public: Public, sets: Sequence[Points], weights: Sequence[Array]
-) -> Array:
-    """Score by all rows (k, d + 1) together, of which samples have these weights."""
-    count, own = seen.samples, [each.reshape(len(each), -1) for each in weights]  # (m, k)
+def _score_jointly(kept: float, seen: Seen, public: Public, sets: Sequence[Points], weights: Sequence[Array]) -> Array:
+    """Score by all rows together, in the directions of α in which public samples vary most."""
+    rows, own = seen.rows.reshape(-1, seen.rows.shape[2]), [each.reshape(len(each), -1) for each in weights]  # (m, k)
     scatter = own[0].T @ own[0] / len(own[0])
-    scatter += np.diag(np.square(rows).mean(axis=1) * ROUNDED**2 / count)
-    turn = _whiten(scatter, least=kept)  # (k, q)
-    rows, own = turn.T @ rows, [each @ turn for each in own]
-    if rows.size + len(seen.centre) <= MOST_NUMBERS:
-        parts = [_multiply(a, each.vectors) for a, each in zip(own, sets, strict=True)]
-        found = np.concatenate([rows.ravel(), seen.centre])
-        return _likelihood(found, seen, parts, sets)
-    white, rest = public.whitening, []
-    for a, (vectors, labels) in zip(own, sets, strict=True):
-        rest.append((a, vectors @ white, labels))
-    places = [rest[0][2] == label for label in range(public.classes)]
-    means = np.stack([rest[0][0][at].T @ rest[0][1][at] / max(at.sum(), 1) for at in places])  # (C, q, d)
-    residue = rows[:, :-1] @ white - np.tensordot(seen.counts, means, 1)  # (q, d)
-    for a, vectors, labels in rest[2:]:
-        residue = residue - a.T @ vectors + means[labels].sum(axis=0)
-    a, vectors, labels = rest[1]
-    free = count - sum(len(each[2]) for each in rest[2:])
-    likely = ((a @ residue) * vectors).sum(axis=1) - (means * residue).sum(axis=(1, 2))[labels]
-    lengths = np.square(a).sum(axis=1) * np.square(vectors).sum(axis=1)
-    return np.asarray((likely - lengths / 2) / free + _score_centre(seen, public, public.rest(sets[1]), seen.samples))
+    scatter += np.diag(np.square(rows).mean(axis=1) * ROUNDED**2 / seen.samples)
+    room = (MOST_NUMBERS - len(seen.centre)) // rows.shape[1]
+    turn = _whiten(scatter, least=kept)[:, -room:]  # (k, q)
+    parts = [_multiply(each @ turn, points.vectors) for each, points in zip(own, sets, strict=True)]
+    return _likelihood(np.concatenate([(turn.T @ rows).ravel(), seen.centre]), seen, parts, sets)
 
 
 def _multiply(weights: Array, vectors: Array) -> Array:
@@ -265,7 +248,9 @@ def _score_centre(seen: Seen, public: Public, rest: Array, count: float) -> Arra
     return np.asarray((rest @ residue - np.square(rest).sum(axis=1) / 2) / count)
 
 
-def _score_each(seen: Seen, public: Public, sets: Sequence[Points], weights: Sequence[Array], rest: Array) -> Array:
+def _score_each(
+    belief: float, seen: Seen, public: Public, sets: Sequence[Points], weights: Sequence[Array], rest: Array
+) -> Array:
     """Score by each release's rows as if they were all that is seen, and by the centre; the mean of the releases."""
     known = sets[2:]
     free = seen.samples - sum(len(each.labels) for each in known)

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import pandas
 import pytest
@@ -96,12 +95,6 @@ def test_a_comparison_that_began_without_a_teacher_in_round_1_goes_on_without(sp
     assert {line["kd"] for line in lines(run)} == {None}
 
 
-def test_a_comparison_that_began_with_a_teacher_in_round_1_does_not_lose_it(splits, inline, tmp_path):
-    make(tmp_path / "run", splits, inline, ["RS"], rounds=1)
-    with pytest.raises(ConfigError, match="start 'zeros' there, 'none' here"):
-        make(tmp_path / "run", splits, inline, ["RS"], rounds=1, policy=Policy(start="none"), resume=True)
-
-
 def test_pandas_reads_the_table_and_the_records(whole):
     result = compare("digits", ["IL", "RS"], workers=0, rounds=2, **SMALL)
     table = pandas.DataFrame(result.rows).set_index("method")
@@ -181,14 +174,6 @@ def test_a_script_without_a_guard_is_told_so(tmp_path):
     done = run_warm(cwd=tmp_path, script=str(tmp_path / "mine.py"))
     assert done.returncode == 1
     assert 'put what it does under `if __name__ == "__main__":`' in done.stderr.splitlines()[-1]
-
-
-def test_fedavg_is_left_out_of_the_usual_methods_where_models_differ(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    few = ["--dataset", "digits", "--samples", "60", "--clients", "2", "--rounds", "1", "--dimension", "32"]
-    main(["compare", *few, "--workers", "0", "--model", "lenet5", "convnet", "--name", "a"])
-    assert "FL averages weights, so it needs one model: left out with lenet5, convnet." in capsys.readouterr().out
-    assert {line["method"] for line in lines(Path("runs/a"))} == {"CL", "IL", "FD", "RS", "CA", "CS"}
 
 
 def test_the_command_shows_what_suits_clients_whose_classes_differ(tmp_path, monkeypatch, capsys):

@@ -4,18 +4,15 @@ from pathlib import Path
 from shutil import copytree
 from typing import get_args
 
-import numpy as np
 import pytest
 
 from repshare.errors import ConfigError
 from repshare.records import Journal
 from repshare_lab.cli.reproduce import What, reproduce
 from repshare_lab.config import Run, Setting
-from repshare_lab.experiments.ablation import gains
 from repshare_lab.experiments.catalogue import EXPERIMENTS
 from repshare_lab.experiments.experiment import Cell, Experiment, choose, fill, what_was_seen
 from repshare_lab.experiments.table import PUBLISHED
-from repshare_lab.experiments.tsne import neighbourhood
 from repshare_lab.results.records import RunFolder
 from repshare_lab.results.terminal import table_markdown
 from repshare_lab.simulation import Inline, resolve
@@ -133,16 +130,6 @@ def test_a_look_that_was_cut_off_is_had_again(tmp_path, splits):
     assert [(line["round"], line["clients"]) for line in lines] == [(1, 2), (2, 2)]
 
 
-def test_gains_are_over_learning_alone_on_the_same_split():
-    lines = [
-        {"lambda_kd": kd, "lambda_disc": 0.0, "seed": seed, "accuracy": 80.0 + 3 * seed + kd / (1 + seed)}
-        for seed in (0, 1)
-        for kd in (0.0, 10.0)
-    ]
-    assert gains(lines)[10.0, 0.0] == (pytest.approx(7.5), pytest.approx(12.5**0.5))
-    assert gains(lines)[0.0, 0.0] == (0.0, 0.0)
-
-
 def test_the_command_line_knows_every_experiment():
     assert get_args(What) == tuple(EXPERIMENTS)
 
@@ -154,29 +141,6 @@ def test_some_cells_can_be_chosen():
     assert choose(cells, ()) == cells
     with pytest.raises(ConfigError, match="no cell has all of RS, 3: there are CL, 2, 0, FL"):
         choose(cells, ("RS", "3"))
-
-
-def test_traffic_stands_beside_the_papers_formulas(tmp_path):
-    counted = {"RS": 2 * 10 * 84 * 4 + 300, "FL": 30_986 * 4 + 800, "SL": 64 * (84 * 4 + 4) + 400, "FD": 700}
-    lines = [
-        {"dataset": "mnist", "model": "lenet5", "method": method, "seed": 0, "bytes_up": size, "bytes_down": size}
-        for method, size in counted.items()
-    ]
-    table, *figures = TRAFFIC.show(lines, tmp_path, TINY)
-    assert "| lenet5, mnist | RS | 7.02 kB | 7.02 kB | (M↑ + 1) C d' | 6.72 kB | 17.8 |" in table.read_text()
-    assert "| lenet5, mnist | FL | 125 kB | 125 kB | D | 124 kB |" in table.read_text()
-    assert "| n d' | 40.3 kB |" in table.read_text()  # 120 samples a client
-    assert [path.suffix for path in figures] == [".png", ".svg"]
-
-
-def test_neighbours_are_counted_by_class_and_by_client():
-    labels = np.repeat([0, 1], 11)
-    apart = np.stack([np.zeros(22), 100.0 * labels], axis=1)
-    together = np.stack([apart, apart + 1e-3 * np.arange(44).reshape(22, 2)])
-    assert neighbourhood(np.stack([apart, apart + np.array([1000.0, 0.0])]), labels) == (1.0, 0.0)
-    alike, mixed = neighbourhood(together, labels)
-    assert alike == 1.0
-    assert mixed > 0
 
 
 @pytest.mark.parametrize("committed", sorted(RESULTS.glob("*/run.json")), ids=lambda path: path.parent.name)

@@ -68,20 +68,3 @@ def test_the_command_attacks_releases_without_noise(tmp_path, capsys):
     assert told == json.loads((tmp_path / "leakage.json").read_text())
     assert [(line["releases"], line["d"], line["behind"]) for line in told] == [(1, 3, 40.0), (2, 3, 40.0)]
     assert all(0.4 < area <= 1 for line in told for area in line["auc"])
-
-
-def test_more_samples_than_there_are_is_refused(tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        main(
-            [
-                "privacy",
-                "audit",
-                "--dataset",
-                "digits",
-                "--samples",
-                "4000",
-                "--output",
-                str(tmp_path),
-            ]
-        )
-    assert "there are" in capsys.readouterr().err

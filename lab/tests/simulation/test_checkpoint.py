@@ -77,14 +77,6 @@ def test_a_damaged_checkpoint_is_told_and_never_used(splits, workers, tmp_path, 
         plain(simulate(run, splits, workers, Checkpoint(tmp_path / "checkpoint", run)))
 
 
-def test_a_missing_state_is_told(splits, workers, tmp_path):
-    run = Run("RS", 0, SMALL)
-    (file,) = stopped(tmp_path, splits, workers, run).rglob("0-3.state")
-    file.unlink()
-    with pytest.raises(CheckpointError, match="cannot be read"):
-        plain(simulate(run, splits, workers, Checkpoint(tmp_path / "checkpoint", run)))
-
-
 def test_what_could_not_be_recorded_is_done_again(splits, workers, tmp_path):
     run = Run("IL", 0, replace(SMALL, model=("mlp",), rounds=3))
 

@@ -1,6 +1,6 @@
 import os
 import signal
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,7 @@ from repshare.errors import ConfigError, ModelError, Refused, WorkerFailed
 from repshare_lab.config import Run, Setting
 from repshare_lab.experiments.comparison import plan_comparison
 from repshare_lab.simulation import Checkpoint, Inline, Processes, resolve, schedule, simulate
-from repshare_lab.simulation.plan import choose_noisy, make_plan, make_start
+from repshare_lab.simulation.plan import choose_noisy, make_plan
 from repshare_lab.simulation.rounds import Simulation
 from repshare_lab.simulation.workers import Worker
 from support.simulations import bits
@@ -122,12 +122,6 @@ def test_a_run_leaves_nothing_on_disk_once_the_next_has_begun(splits, inline, pr
         assert scratch.name.startswith("repshare-")
 
 
-def test_clients_that_lack_classes_take_part(splits, inline):
-    shards = replace(SMALL, partition="shards", classes_per_client=4, clients=5)
-    records = bits(Run("RS", 0, shards), splits, inline)[-1]
-    assert all(record.kd is not None for record in records)
-
-
 def test_different_models_share_and_fedavg_refuses_them(splits, inline, tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(
@@ -206,14 +200,6 @@ def an_interrupt_leaves_them_out_of_step(splits, workers, tmp_path):
     assert Checkpoint(tmp_path / "c", run).manifest.round == 0
 
 
-def test_what_is_left_open_is_the_papers():
-    filled = resolve(Setting(dataset="mnist"), 60_000)
-    assert (filled.samples, filled.rounds, filled.model) == (1200, 100, ("lenet5",))
-    filled = resolve(Setting(dataset="cifar10"), 50_000)
-    assert (filled.samples, filled.rounds, filled.model) == (10_000, 20, ("resnet18",))
-    assert list(asdict(filled)) == list(asdict(Setting()))  # run.json has the same lines
-
-
 def test_what_a_setting_leaves_open_is_filled_in(splits, inline):
     left = Setting(dataset="digits", samples=40, clients=2, policy=Policy(epsilon=1e4))
     filled = resolve(left, len(splits.train.labels))
@@ -225,27 +211,11 @@ def test_what_a_setting_leaves_open_is_filled_in(splits, inline):
     assert Simulation(Run("RS", 0, left), splits, inline, None).run.setting.rounds == 60
 
 
-def test_the_device_is_found_where_it_is_left_open():
-    assert resolve(Setting(dataset="digits", device="auto"), 1200).device in ("cpu", "cuda", "mps")
-    assert resolve(Setting(dataset="digits"), 1200).device == "cpu"
-
-
-def test_more_samples_than_there_are_is_refused():
-    with pytest.raises(ConfigError, match="1200 training samples: 1300 are too many"):
-        resolve(Setting(dataset="digits", samples=1300), 1200)
-
-
 DROPOUT = """
 from torch import nn
 def model(channels, classes):
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 84), nn.Tanh(), nn.Dropout(0.5), nn.Linear(84, classes))
 """
-
-
-def test_dropout_does_not_depend_on_the_number_of_workers(splits, inline, processes, tmp_path):
-    (tmp_path / "drop.py").write_text(DROPOUT)
-    run = Run("RS", 0, replace(SMALL, model=(f"{tmp_path}/drop.py:model",)))
-    assert bits(run, splits, processes) == bits(run, splits, inline)
 
 
 def test_every_client_and_seed_starts_from_weights_of_its_own(splits):
@@ -256,23 +226,12 @@ def test_every_client_and_seed_starts_from_weights_of_its_own(splits):
     assert len({tuple(start) for start in starts}) == 6
 
 
-def test_the_common_start_of_fedavg_follows_the_seed(splits):
-    first, other = (make_start(make_plan(Run("FL", seed, SMALL), splits)) for seed in (0, 1))
-    assert not (first.head.weight == other.head.weight).any()
-
-
 def test_images_are_normalised_by_the_samples_that_are_used(splits):
     plan = make_plan(Run("IL", 0, SMALL), splits)
     assert plan.train_inputs.shape[0] == 150
     assert abs(plan.train_inputs.mean()) < 1e-6
     assert plan.train_inputs.std() == pytest.approx(1, abs=1e-5)
     assert plan.test_inputs.std() != pytest.approx(1, abs=1e-5)
-
-
-def test_weighting_by_samples_is_a_choice_that_shows(splits, inline):
-    unequal = replace(SMALL, partition="dirichlet", alpha=1.0)
-    weighted, same = (bits(Run("RS", 0, replace(unequal, weighted=w)), splits, inline) for w in (True, False))
-    assert weighted != same
 
 
 @pytest.mark.parametrize(
