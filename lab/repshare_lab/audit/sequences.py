@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import linalg, stats
 
 from repshare.sharing.parts import Part
 from repshare.space.solution import START, Solution, SolutionKey, solve
@@ -224,10 +224,10 @@ def _score_jointly(kept: float, seen: Seen, public: Public, sets: Sequence[Point
 
 
 def _multiply(weights: Array, vectors: Array) -> Array:
-    """Return α ⊗ (ψ, 1) and ψ, in a row (m, k (d + 1) + d)."""
-    longer = np.concatenate([vectors, np.ones((len(vectors), 1))], axis=1)
-    parts = (weights[:, :, None] * longer[:, None]).reshape(len(vectors), -1)
-    return np.concatenate([parts, vectors], axis=1)
+    """Return α ⊗ (ψ, 1) and ψ, in a row (m, k (d + 1) + d): many, so in fp32."""
+    longer = np.concatenate([vectors, np.ones((len(vectors), 1))], axis=1).astype(np.float32)
+    parts = (weights.astype(np.float32)[:, :, None] * longer[:, None]).reshape(len(vectors), -1)
+    return np.concatenate([parts, longer[:, :-1]], axis=1)
 
 
 def _likelihood(found: Array, seen: Seen, parts: Sequence[Array], sets: Sequence[Points]) -> Array:
@@ -334,11 +334,13 @@ def _whiten(scatter: Array, least: float | None = None) -> Array:
 
     Each number of the scatter counts alike, unless it hardly varies at all.
     """
-    sizes = np.sqrt(np.diag(scatter))
+    sizes = np.sqrt(np.diag(scatter).astype(np.float64))
     sizes = sizes.clip(WEAK * sizes.max(), None)
-    values, axes = np.linalg.eigh(scatter / sizes[:, None] / sizes)
-    if least is not None:
-        axes, values = axes[:, values > least * values[-1]], values[values > least * values[-1]]
-    else:
-        values = values.clip(0, None) + WEAK * values.mean()
+    alike = scatter / sizes[:, None] / sizes
+    if least is None:
+        np.fill_diagonal(alike, np.diag(alike) + WEAK)
+        lower = linalg.cholesky(alike, lower=True)
+        return np.asarray(linalg.solve_triangular(lower, np.eye(len(lower)), lower=True).T / sizes[:, None])
+    values, axes = np.linalg.eigh(alike)
+    axes, values = axes[:, values > least * values[-1]], values[values > least * values[-1]]
     return np.asarray(axes / np.sqrt(values) / sizes[:, None])
