@@ -224,4 +224,4 @@ def _test(linear: Any, tested: Points) -> float:
 
 
 def _name(attack: Attack) -> str:
-    return f"{attack.kind} {attack.kept:g}" if attack.kind == "span" else attack.kind
+    return f"{attack.kind} {attack.kept:g}" if attack.kind in ("joint", "span") else attack.kind

@@ -72,7 +72,8 @@ class Attack(NamedTuple):
     kind: str
     """"joint": the likelihood of all rows together; "last": of those of the last release; "added": of each release's
     rows as if they did not depend on each other, added up; "row": the direction of the rows of the candidate's class,
-    whatever it weighs in them; "span": the directions that all rows span."""
+    whatever it weighs in them; "span": the directions that all rows span; "loss": how little a candidate weighs in the
+    first release."""
     kept: float = 1.0
     """joint: the least variance of a direction of α that is used, of the largest. added: how far guessed weights are
     believed. span: the share of directions."""
@@ -84,9 +85,11 @@ ATTACKS = (
     Attack("row"),
     Attack("span", 0.3),
     Attack("span"),
+    Attack("loss"),
+    Attack("joint", 1e-3),
     Attack("last", 0.1),
 )
-FIRST = ATTACKS[:5]  # those that differ after one release
+FIRST = ATTACKS[:6]  # those that differ after one release
 KNOWING = ATTACKS[:2]  # those that can make use of known members
 
 
@@ -138,6 +141,8 @@ def score(
     sets = [public.samples, candidates, *([] if known is None else [known])]
     guessed = guess_weights(seen, sets) if weights is None else weights
     weights = [each[:, : len(seen.rows)] for each in guessed]  # each (m, R, C)
+    if attack.kind == "loss":
+        return np.asarray(-np.square(weights[1][:, 0]).sum(axis=1))
     if attack.kind == "last":
         seen = seen._replace(rows=seen.rows[-1:])
         weights = [each[:, -1:] for each in weights]
