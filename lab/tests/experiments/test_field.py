@@ -14,7 +14,7 @@ from repshare_lab.methods import GONE, find_method
 RESULTS = Path(__file__).parents[3] / "docs" / "results"
 
 
-@pytest.mark.parametrize("name", ["rates", "topologies"])
+@pytest.mark.parametrize("name", ["rates"])
 def test_a_study_of_records_is_drawn_and_computes_nothing(name, tmp_path, capsys):
     copy = Path(copytree(RESULTS / f"{name}-mnist", tmp_path / f"{name}-mnist"))
     records = (copy / "records.jsonl").read_bytes()

@@ -24,7 +24,7 @@ from support.simulations import bits, plain, resumed_bits
 from support.warm import run_warm
 
 SMALL = Setting(dataset="digits", samples=120, clients=4, rounds=6, eval_every=2, model=("lenet5",))
-KILLS = 4
+KILLS = 2
 
 
 @pytest.fixture(scope="module")
