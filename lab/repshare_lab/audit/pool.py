@@ -159,8 +159,9 @@ class _Target:
 
 def _attack_all(ground: Ground, targets: Sequence[_Target], releases: int) -> Line:
     attacks = ATTACKS if releases > 1 else FIRST
-    chosen = _choose([[each.attack(attack, releases) for attack in attacks] for each in targets])
-    halves = [[each.attack_knowing_half(attack, releases) for attack in KNOWING] for each in targets]
+    areas = [[each.attack(attack, releases) for attack in attacks] for each in targets]
+    knowing = [[each.attack_knowing_half(attack, releases) for attack in KNOWING] for each in targets]
+    chosen, halves = _choose(areas), _choose([[*more, *own] for more, own in zip(knowing, areas, strict=True)])
     linears = [each.captured.classifiers[releases - 1] for each in targets]
     return {
         "releases": releases,
@@ -168,7 +169,7 @@ def _attack_all(ground: Ground, targets: Sequence[_Target], releases: int) -> Li
         "d": ground.dimension,
         "auc": [round(area, 4) for _, area in chosen],
         "attack": [_name(attacks[place]) for place, _ in chosen],
-        "half_known": [round(area, 4) for _, area in _choose(halves)],
+        "half_known": [round(area, 4) for _, area in halves],
         "accuracy": [round(100 * _test(each, ground.strangers), 2) for each in linears],
     }
 
