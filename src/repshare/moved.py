@@ -11,9 +11,9 @@ Kind = TypeVar("Kind")
 
 LABORATORY = ["audit", "data", "experiments", "results", "simulation", "compare", "load"]
 FLOWER = ["FlowerRun", "make_client_app", "make_server_app"]
-METHODS = ["averaging", "codes", "distillation", "fedavg", "split", "policies"]
-FOUND = ["CL", "FC", "FD", "FL", "SL", "find_method"]
-SETTING = ["Setting", "ResolvedSetting", "Run", "Attack", "METHODS"]
+METHODS = ["averaging", "codes", "distillation", "fedavg", "policies"]
+FOUND = ["CL", "FC", "FD", "FL", "find_method"]
+SETTING = ["Setting", "ResolvedSetting", "Run", "METHODS"]
 COMMANDS = ["audit", "data", "demo", "learning", "methods", "report", "reproduce"]
 MOVED = {
     **{f"repshare.{name}": f"repshare_lab.{name}" for name in LABORATORY},
