@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from flwr.app import Context
 
 NOT_OURS = {"method", "seed", "folder", "options"}  # keys of an app's configuration that are no options of a setting
-DECIDED_ELSEWHERE = ("participation", "dropout", "attackers")  # by Flower's nodes, or by nobody
+DECIDED_ELSEWHERE = ("participation", "dropout", "noise_partners")  # by Flower's nodes, or by nobody
 
 
 def make_client(context: "Context") -> Client:

@@ -27,7 +27,7 @@ def play(nodes):
 
 
 RUNS = [
-    *({"method": method} for method in ("RS", "CS", "FL", "FD", "IL", "CA", "SCAFFOLD")),
+    *({"method": method} for method in ("RS", "CS", "FL", "FD", "IL", "CA")),
     {"method": "RS", "options": "m_up=3"},  # a client draws one of three observations of each class
 ]
 

@@ -90,7 +90,7 @@ def test_a_refusal_is_told_in_its_own_round_only():
     assert told == [0, 1, 0, 1, 0]
 
 
-@pytest.mark.parametrize(("method", "reason"), [("SL", "every batch"), ("CL", "one place")])
+@pytest.mark.parametrize(("method", "reason"), [("CL", "one place")])
 def test_a_method_whose_round_is_not_a_message_each_way_is_refused(method, reason):
     nodes = Scripted(["a"])
     with pytest.raises(ConfigError, match=reason):

@@ -8,10 +8,7 @@ from typing import Generic, Literal, TypeVar
 
 from repshare import moved
 from repshare.config import Policy, SpaceLoss
-from repshare.errors import ConfigError
 from repshare.fields import check_fits, check_not_negative, check_one_of, check_positive, check_whole, check_within
-
-Attack = Literal["flip", "scale", "noise", "permuted"]
 
 
 @moved.refuses_old_names
@@ -39,27 +36,22 @@ class Setting:
     Several are assigned to clients in turn. Default: what suits the dataset."""
     dimension: int | None = None
     """d', the length of a representation. It must be the same for all models. Default: the model's own."""
-    partition: Literal["uniform", "dirichlet", "shards", "drawn"] = "uniform"
+    partition: Literal["uniform", "dirichlet", "shards"] = "uniform"
     """How samples are divided among clients. uniform: at random, in equal parts (the paper).
     dirichlet: each class in Dirichlet(alpha) proportions, so that sizes differ, too.
-    shards: a few classes for each client. drawn: samples may repeat among clients."""
+    shards: a few classes for each client."""
     alpha: float = 0.5
     """dirichlet: smaller values make clients' classes more unequal."""
     classes_per_client: int = 2
     """shards: number of classes that each client has."""
-    samples_per_client: int = 6
-    """drawn: number of samples that each client has. So there can be more clients than samples."""
     head: str | None = None
     """Name of the last linear layer of your own model, if it cannot be found automatically."""
     norm_bound: float = 1000.0
     """Representations longer than this are refused. Those of the built-in models are never longer than √d'."""
     weighted: bool = True
     """A client's class mean counts by its number of samples. If false, all clients count the same."""
-    attackers: float = 0.0
-    """Fraction of clients that attack the others."""
-    attack: Attack = "flip"
-    """What attackers do. flip: negate every vector they share. scale: make it a hundred times as long (not FL, SL).
-    noise: replace their images by white noise. permuted: permute their labels."""
+    noise_partners: float = 0.0
+    """Fraction of clients whose inputs are white noise: a control, partners who know nothing."""
     independent_starts: bool = False
     """FL: start each client's network from its own random weights, as in the paper's table."""
     space: tuple[str, ...] = ()
@@ -90,12 +82,10 @@ class Setting:
     """Every client's policy."""
 
     def __post_init__(self) -> None:
-        check_whole(self, 1, "clients", "samples_per_client")
+        check_whole(self, 1, "clients")
         check_positive(self, "shrinkage")
-        check_one_of(self, "partition", "attack", "loss")
-        if self.partition == "drawn" and self.attackers and self.attack in ("noise", "permuted"):
-            raise ConfigError(f"with drawn samples, honest clients have those that attackers make {self.attack}, too")
-        check_within(self, 0, 1, "attackers")
+        check_within(self, 0, 1, "noise_partners")
+        check_one_of(self, "partition", "loss")
         check_not_negative(self, "code_size")
         check_fits(self, ["dropout"], "at least 0 and below 1", lambda value: 0 <= value < 1)
         check_fits(self, ["participation"], "above 0 and at most 1", lambda value: 0 < value <= 1)

@@ -11,10 +11,10 @@ Kind = TypeVar("Kind")
 
 LABORATORY = ["audit", "data", "experiments", "results", "simulation", "compare", "load"]
 FLOWER = ["FlowerRun", "make_client_app", "make_server_app"]
-METHODS = ["averaging", "codes", "distillation", "fedavg", "split", "policies"]
-FOUND = ["CL", "FC", "FD", "FL", "SL", "find_method"]
+METHODS = ["averaging", "codes", "distillation", "fedavg", "policies"]
+FOUND = ["CL", "FC", "FD", "FL", "find_method"]
 NETWORKS = ["ResNet9", "ResNet18"]
-SETTING = ["Setting", "ResolvedSetting", "Run", "Attack", "METHODS"]
+SETTING = ["Setting", "ResolvedSetting", "Run", "METHODS"]
 COMMANDS = ["audit", "data", "demo", "learning", "methods", "report", "reproduce"]
 MOVED = {
     **{f"repshare.{name}": f"repshare_lab.{name}" for name in LABORATORY},

@@ -17,7 +17,7 @@ from repshare.sharing import wire
 from repshare.space import measure
 from repshare.space.agreement import Agreement
 from repshare_lab.config import Run, Setting
-from repshare_lab.methods import FD, FL, SL
+from repshare_lab.methods import FD, FL
 from repshare_lab.networks import ConvNet
 from repshare_lab.simulation import Inline, simulate
 from support.processes import run
@@ -138,10 +138,7 @@ def test_methods_that_share_no_features_take_any_model(digits, method):
     Client(linear(nn.Flatten()), (images[:60], labels[:60]), method=method).round()
 
 
-def test_split_learning_sends_features_and_so_does_a_simulation(digits, splits, tmp_path):
-    (images, labels), _ = digits
-    with pytest.raises(ModelError, match="the inputs themselves"):
-        Client(linear(nn.Flatten()), (images[:60], labels[:60]), method=SL)
+def test_a_simulation_of_features_refuses_a_model_without_any(splits, tmp_path):
     (tmp_path / "own.py").write_text(
         "from torch import nn\n"
         "def model(channels, classes):\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, classes))\n"

@@ -20,6 +20,7 @@ from repshare_lab.audit.capture import Captured, Noisy, Told, capture, capture_s
 from repshare_lab.audit.sequences import (
     ATTACKS,
     FIRST,
+    KNOWING,
     Array,
     Attack,
     Labels,
@@ -137,37 +138,46 @@ class _Target:
         self.ground, self.captured, self.count = ground, captured, len(captured.members.labels)
         self.candidates = join(captured.members, ground.strangers)
         self.weights = guess_weights(captured.seen, [ground.public.samples, self.candidates])
+        self.rest = ground.public.rest(self.candidates)
 
     def attack(self, attack: Attack, releases: int) -> float:
         """Return an attack's AUC."""
-        seen = self.captured.seen.until(releases)
-        scores = score(attack, seen, self.ground.public, self.candidates, weights=self.weights)
+        seen, public = self.captured.seen.until(releases), self.ground.public
+        scores = score(attack, seen, public, self.candidates, weights=self.weights, rest=self.rest)
         return compare(scores, self.count)
 
-    def attack_knowing_half(self) -> float:
-        """Return the AUC, after one release, of an attack that knows every other member, and need not be told."""
+    def attack_knowing_half(self, attack: Attack, releases: int) -> float:
+        """Return the AUC of an attack that knows every other member, and need not be told."""
         known = np.arange(len(self.candidates.labels)) < self.count
         known[0::2] = False
         sets = self.candidates.part(~known), self.candidates.part(known)
         weights = [self.weights[0], self.weights[1][~known], self.weights[1][known]]
-        scores = score(ATTACKS[0], self.captured.seen.until(1), self.ground.public, *sets, weights)
+        seen = self.captured.seen.until(releases)
+        scores = score(attack, seen, self.ground.public, *sets, weights, self.rest[~known])
         return compare(scores, self.count - len(sets[1].labels))
 
 
 def _attack_all(ground: Ground, targets: Sequence[_Target], releases: int) -> Line:
-    attacks = [each for each in ATTACKS if releases > 1 or each.kind in ("span", *FIRST) or each == ATTACKS[0]]
+    attacks = ATTACKS if releases > 1 else FIRST
     areas = [[each.attack(attack, releases) for attack in attacks] for each in targets]
-    chosen = [int(np.argmax(each)) for each in reversed(areas)]
+    knowing = [[each.attack_knowing_half(attack, releases) for attack in KNOWING] for each in targets]
+    chosen, halves = _choose(areas), _choose([[*more, *own] for more, own in zip(knowing, areas, strict=True)])
     linears = [each.captured.classifiers[releases - 1] for each in targets]
     return {
         "releases": releases,
         "behind": statistics.fmean(each.captured.seen.samples for each in targets),
         "d": ground.dimension,
-        "auc": [round(own[choice], 4) for own, choice in zip(areas, chosen, strict=True)],
-        "attack": [_name(attacks[choice]) for choice in chosen],
-        "half_known": [round(each.attack_knowing_half(), 4) for each in targets] if releases == 1 else None,
+        "auc": [round(area, 4) for _, area in chosen],
+        "attack": [_name(attacks[place]) for place, _ in chosen],
+        "half_known": [round(area, 4) for _, area in halves],
         "accuracy": [round(100 * _test(each, ground.strangers), 2) for each in linears],
     }
+
+
+def _choose(areas: Sequence[Sequence[float]]) -> list[tuple[int, float]]:
+    """Return the attack for each of two draws that was best on the other one, and what it comes to."""
+    places = [int(np.argmax(each)) for each in reversed(areas)]
+    return [(place, own[place]) for own, place in zip(areas, places, strict=True)]
 
 
 def attack_told(told: Told, variance: float, public: Public, strangers: Points, *, drawn: bool = False) -> float:

@@ -9,7 +9,10 @@ likelihood ratio of a sum with the candidate's part in it and one without, for G
 covariance: no score is better where parts are Gaussian. Its AUC is then Φ(√(D / 2n)), with D numbers that vary.
 
 Several releases are rows of the same parts, with more α. What tells them apart is small, and is known up to what fp16
-rounds, so that directions of α that hardly vary are left out: how many is part of an attack, chosen on other draws.
+rounds, so that directions of α that hardly vary are left out.
+
+Where rows are too long for such a covariance, or members of a group have classifiers of their own that nobody sees,
+other attacks are better: each release by itself, or what needs no α at all. The best is chosen on other draws.
 """
 
 import math
@@ -18,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import linalg, stats
 
 from repshare.sharing.parts import Part
 from repshare.space.solution import START, Solution, SolutionKey, solve
@@ -26,7 +29,7 @@ from repshare.space.solution import START, Solution, SolutionKey, solve
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
 
-MOST_NUMBERS = 700  # of all rows together whose covariance is estimated as a whole; else rows' and vectors' apart
+MOST_NUMBERS = 2600  # of rows together whose covariance is estimated as a whole
 ROUNDED = 2.0**-11 / math.sqrt(6)  # of a number, by fp16, on average
 WEAK = 1e-3  # of the mean variance, added to each: what public samples say of the weakest directions is mostly chance
 BETTER = 0.9  # of the squared error: what another guess of the momentum must come to
@@ -67,20 +70,27 @@ class Attack(NamedTuple):
     """A way to score candidates."""
 
     kind: str
-    """"joint": all rows; "last": those of the last release; "class": the first release's row of the candidate's class;
-    "span": the directions that the rows span."""
-    kept: float = 0.1
-    """joint: the least variance of a direction of α that is used, of the largest. span: the share of directions."""
+    """"joint": the likelihood of all rows together; "last": of those of the last release; "added": of each release's
+    rows as if they did not depend on each other, added up; "row": the direction of the rows of the candidate's class,
+    whatever it weighs in them; "span": the directions that all rows span; "loss": how little a candidate weighs in the
+    first release."""
+    kept: float = 1.0
+    """joint: the least variance of a direction of α that is used, of the largest. added: how far guessed weights are
+    believed. span: the share of directions."""
 
 
-FIRST = ("class", "loss")  # attacks on the first release
 ATTACKS = (
-    *(Attack("joint", kept) for kept in (1e-1, 1e-2, 1e-3)),
-    Attack("last"),
-    Attack("class"),
+    Attack("joint", 0.1),
+    Attack("added", 0.3),
+    Attack("row"),
+    Attack("span", 0.3),
+    Attack("span"),
     Attack("loss"),
-    *(Attack("span", share) for share in (0.25, 0.5, 1.0)),
+    Attack("joint", 1e-3),
+    Attack("last", 0.1),
 )
+FIRST = ATTACKS[:6]  # those that differ after one release
+KNOWING = ATTACKS[:2]  # those that can make use of known members
 
 
 class Public:
@@ -91,6 +101,10 @@ class Public:
         self.means = np.stack([_mean(samples.vectors[samples.labels == label]) for label in range(classes)])  # (C, d)
         rest = samples.vectors - self.means[samples.labels]
         self.whitening = _whiten(rest.T @ rest / len(rest))  # (d, d) of the scatter within classes
+
+    def rest(self, points: Points) -> Array:
+        """Return how points differ from the means of their classes (m, d), so that each number varies by 1."""
+        return (points.vectors - self.means[points.labels]) @ self.whitening
 
 
 def area(members: Array, strangers: Array) -> float:
@@ -106,6 +120,7 @@ def score(
     candidates: Points,
     known: Points | None = None,
     weights: Sequence[Array] | None = None,
+    rest: Array | None = None,
 ) -> Array:
     """Return a number for each candidate (m,): the higher, the more likely it is in the sums.
 
@@ -114,23 +129,26 @@ def score(
         seen: What the relay sees.
         public: What the attacker knows of such samples.
         candidates: The samples to tell members of.
-        known: Points of which the attacker knows that they are in the sums (joint attacks only).
+        known: Points of which the attacker knows that they are in the sums (attacks of KNOWING only).
+        weights: As `guess_weights` returns them, where they are known already.
+        rest: The same of `Public.rest` of the candidates.
     """
+    rest = public.rest(candidates) if rest is None else rest
     if attack.kind == "span":
-        return _score_span(attack.kept, seen, public, candidates)
-    if attack.kind in FIRST:
-        seen = seen.until(1)
+        return _score_span(attack.kept, seen, public, rest)
+    if attack.kind == "row":
+        return _score_rows(seen, public, candidates.labels, rest)
     sets = [public.samples, candidates, *([] if known is None else [known])]
     guessed = guess_weights(seen, sets) if weights is None else weights
     weights = [each[:, : len(seen.rows)] for each in guessed]  # each (m, R, C)
-    rows = seen.rows  # (R, C, d + 1)
     if attack.kind == "loss":
         return np.asarray(-np.square(weights[1][:, 0]).sum(axis=1))
     if attack.kind == "last":
-        rows, weights = rows[-1:], [each[:, -1:] for each in weights]
-    if attack.kind == "class":
-        return _score_class(rows[0], seen, public, candidates, [each[:, 0] for each in weights])
-    return _score_jointly(attack.kept, rows.reshape(-1, rows.shape[2]), seen, public, sets, weights)
+        seen = seen._replace(rows=seen.rows[-1:])
+        weights = [each[:, -1:] for each in weights]
+    if attack.kind == "added" or (public.classes - 1) * seen.rows.shape[2] + len(seen.centre) > MOST_NUMBERS:
+        return _score_each(attack.kept if attack.kind == "added" else 1.0, seen, public, sets, weights, rest)
+    return _score_jointly(attack.kept, seen, public, sets, weights)
 
 
 def guess_weights(seen: Seen, sets: Sequence[Points]) -> list[Array]:
@@ -199,39 +217,22 @@ def _less(rows: Array, centre: Array) -> Array:
     return rows[:, :-1] - rows[:, -1:] * centre
 
 
-def _score_jointly(
-    kept: float, rows: Array, seen: Seen, public: Public, sets: Sequence[Points], weights: Sequence[Array]
-) -> Array:
-    """Score by all rows (k, d + 1) together, of which samples have these weights."""
-    count, own = seen.samples, [each.reshape(len(each), -1) for each in weights]  # (m, k)
+def _score_jointly(kept: float, seen: Seen, public: Public, sets: Sequence[Points], weights: Sequence[Array]) -> Array:
+    """Score by all rows together, in the directions of α in which public samples vary most."""
+    rows, own = seen.rows.reshape(-1, seen.rows.shape[2]), [each.reshape(len(each), -1) for each in weights]  # (m, k)
     scatter = own[0].T @ own[0] / len(own[0])
-    scatter += np.diag(np.square(rows).mean(axis=1) * ROUNDED**2 / count)
-    turn = _whiten(scatter, least=kept)  # (k, q)
-    rows, own = turn.T @ rows, [each @ turn for each in own]
-    if rows.size + len(seen.centre) <= MOST_NUMBERS:
-        parts = [_multiply(a, each.vectors) for a, each in zip(own, sets, strict=True)]
-        found = np.concatenate([rows.ravel(), seen.centre])
-        return _likelihood(found, seen, parts, sets)
-    white, rest = public.whitening, []
-    for a, (vectors, labels) in zip(own, sets, strict=True):
-        rest.append((a, vectors @ white, labels))
-    places = [rest[0][2] == label for label in range(public.classes)]
-    means = np.stack([rest[0][0][at].T @ rest[0][1][at] / max(at.sum(), 1) for at in places])  # (C, q, d)
-    residue = rows[:, :-1] @ white - np.tensordot(seen.counts, means, 1)  # (q, d)
-    for a, vectors, labels in rest[2:]:
-        residue = residue - a.T @ vectors + means[labels].sum(axis=0)
-    a, vectors, labels = rest[1]
-    free = count - sum(len(each[2]) for each in rest[2:])
-    likely = ((a @ residue) * vectors).sum(axis=1) - (means * residue).sum(axis=(1, 2))[labels]
-    lengths = np.square(a).sum(axis=1) * np.square(vectors).sum(axis=1)
-    return np.asarray((likely - lengths / 2) / free + _score_centre(seen, public, sets[1]))
+    scatter += np.diag(np.square(rows).mean(axis=1) * ROUNDED**2 / seen.samples)
+    room = (MOST_NUMBERS - len(seen.centre)) // rows.shape[1]
+    turn = _whiten(scatter, least=kept)[:, -room:]  # (k, q)
+    parts = [_multiply(each @ turn, points.vectors) for each, points in zip(own, sets, strict=True)]
+    return _likelihood(np.concatenate([(turn.T @ rows).ravel(), seen.centre]), seen, parts, sets)
 
 
 def _multiply(weights: Array, vectors: Array) -> Array:
-    """Return α ⊗ (ψ, 1) and ψ, in a row (m, k (d + 1) + d)."""
-    longer = np.concatenate([vectors, np.ones((len(vectors), 1))], axis=1)
-    parts = (weights[:, :, None] * longer[:, None]).reshape(len(vectors), -1)
-    return np.concatenate([parts, vectors], axis=1)
+    """Return α ⊗ (ψ, 1) and ψ, in a row (m, k (d + 1) + d): many, so in fp32."""
+    longer = np.concatenate([vectors, np.ones((len(vectors), 1))], axis=1).astype(np.float32)
+    parts = (weights.astype(np.float32)[:, :, None] * longer[:, None]).reshape(len(vectors), -1)
+    return np.concatenate([parts, longer[:, :-1]], axis=1)
 
 
 def _likelihood(found: Array, seen: Seen, parts: Sequence[Array], sets: Sequence[Points]) -> Array:
@@ -246,37 +247,57 @@ def _likelihood(found: Array, seen: Seen, parts: Sequence[Array], sets: Sequence
     return np.asarray((candidates @ (residue @ white) - np.square(candidates).sum(axis=1) / 2) / free)
 
 
-def _score_centre(seen: Seen, public: Public, candidates: Points) -> Array:
+def _score_centre(seen: Seen, public: Public, rest: Array, count: float) -> Array:
     """Score by the mean of all samples, in which each counts alike."""
     residue = (seen.centre - seen.counts @ public.means) @ public.whitening
-    rest = (candidates.vectors - public.means[candidates.labels]) @ public.whitening
-    return np.asarray((rest @ residue - np.square(rest).sum(axis=1) / 2) / seen.samples)
+    return np.asarray((rest @ residue - np.square(rest).sum(axis=1) / 2) / count)
 
 
-def _score_class(rows: Array, seen: Seen, public: Public, candidates: Points, weights: Sequence[Array]) -> Array:
-    """Score by the row of each candidate's class."""
-    found = np.zeros(len(candidates.labels))
-    for label in range(public.classes):
-        at = candidates.labels == label
-        expected = sum(
-            seen.counts[c] * _mean(weights[0][own, label, None] * public.samples.vectors[own])
-            for c in range(public.classes)
-            if (own := public.samples.labels == c).any()
-        )
-        residue = (rows[label, :-1] - expected) @ public.whitening
-        parts = weights[1][at, label, None] * ((candidates.vectors[at] - public.means[label]) @ public.whitening)
-        variance = float(np.square(weights[0][:, label]).mean()) * seen.samples
-        found[at] = (parts @ residue - np.square(parts).sum(axis=1) / 2) / max(variance, 1e-12)
-    return found
+def _score_each(
+    belief: float, seen: Seen, public: Public, sets: Sequence[Points], weights: Sequence[Array], rest: Array
+) -> Array:
+    """Score by each release's rows as if they were all that is seen, and by the centre; the mean of the releases."""
+    known = sets[2:]
+    free = seen.samples - sum(len(each.labels) for each in known)
+    vectors, places = sets[0].vectors, [sets[0].labels == label for label in range(public.classes)]
+    centre = seen._replace(
+        centre=seen.centre - sum(each.vectors.sum(0) - public.means[each.labels].sum(0) for each in known)
+    )
+    lengths, found = np.square(rest).sum(axis=1), np.zeros(len(rest))
+    for number, rows in enumerate(seen.rows[:, :, :-1]):
+        mine = [each[:, number] for each in weights]  # (m, C)
+        means = np.stack([mine[0][at].T @ vectors[at] / max(at.sum(), 1) for at in places])  # (C, C, d)
+        residue = rows - np.tensordot(seen.counts, means, 1)
+        for own, points in zip(mine[2:], known, strict=True):
+            residue = residue - own.T @ points.vectors + means[points.labels].sum(axis=0)
+        varied = mine[1] / (np.square(mine[0]).mean(axis=0).clip(1e-12) * free)
+        found += ((varied @ (residue @ public.whitening)) * rest).sum(axis=1) - (varied * mine[1]).sum(
+            axis=1
+        ) * lengths / 2
+    return found / len(seen.rows) + _score_centre(centre, public, rest, free)
 
 
-def _score_span(share: float, seen: Seen, public: Public, candidates: Points) -> Array:
-    """Score by how much of a whitened vector lies in the leading directions of all rows."""
-    rows = np.concatenate([seen.rows[:, :, :-1].reshape(-1, len(seen.centre)), seen.centre[None]]) @ public.whitening
+def _score_rows(seen: Seen, public: Public, labels: Labels, rest: Array) -> Array:
+    """Score by the direction of the rows of each candidate's class, beside those of class means, and by the centre.
+
+    It needs no α, which nobody knows where many members each have a classifier of their own.
+    """
+    usual, _ = np.linalg.qr((public.means @ public.whitening).T)  # (d, C)
+    beside, found = rest - (rest @ usual) @ usual.T, np.zeros(len(rest))
+    for rows in seen.rows[:, :, :-1]:
+        white = rows @ public.whitening
+        white -= (white @ usual) @ usual.T
+        found += (beside * white[labels]).sum(axis=1) / np.linalg.norm(white).clip(1e-12)
+    centre = rest @ ((seen.centre - seen.counts @ public.means) @ public.whitening)
+    return np.asarray(found / found.std().clip(1e-12) + centre / centre.std().clip(1e-12))
+
+
+def _score_span(share: float, seen: Seen, public: Public, rest: Array) -> Array:
+    """Score by how much of a whitened vector, less its class's mean, lies in the leading directions of all rows."""
+    rows = np.concatenate([seen.rows[:, :, :-1].reshape(-1, len(seen.centre)), seen.centre[None]])
     rows /= np.linalg.norm(rows, axis=1, keepdims=True).clip(1e-12)
-    _, values, axes = np.linalg.svd(rows, full_matrices=False)
-    leading = axes[: max(1, int(share * (values > ROUNDED * values[0]).sum()))]
-    rest = candidates.vectors @ public.whitening
+    axes = np.linalg.svd(rows @ public.whitening, full_matrices=False)[2]
+    leading = axes[: max(1, int(share * len(axes)))]
     return np.asarray(np.square(rest @ leading.T).sum(axis=1) / np.square(rest).sum(axis=1))
 
 
@@ -318,11 +339,13 @@ def _whiten(scatter: Array, least: float | None = None) -> Array:
 
     Each number of the scatter counts alike, unless it hardly varies at all.
     """
-    sizes = np.sqrt(np.diag(scatter))
+    sizes = np.sqrt(np.diag(scatter).astype(np.float64))
     sizes = sizes.clip(WEAK * sizes.max(), None)
-    values, axes = np.linalg.eigh(scatter / sizes[:, None] / sizes)
-    if least is not None:
-        axes, values = axes[:, values > least * values[-1]], values[values > least * values[-1]]
-    else:
-        values = values.clip(0, None) + WEAK * values.mean()
+    alike = scatter / sizes[:, None] / sizes
+    if least is None:
+        np.fill_diagonal(alike, np.diag(alike) + WEAK)
+        lower = linalg.cholesky(alike, lower=True)
+        return np.asarray(linalg.solve_triangular(lower, np.eye(len(lower)), lower=True).T / sizes[:, None])
+    values, axes = np.linalg.eigh(alike)
+    axes, values = axes[:, values > least * values[-1]], values[values > least * values[-1]]
     return np.asarray(axes / np.sqrt(values) / sizes[:, None])

@@ -12,7 +12,7 @@ LAYOUTS = {
         "sharing": "n-avg m-up m-down lambda-kd lambda-disc lambda-length",
         "space (methods CS and CA)": "space loss shrinkage space-rounds",
         "privacy": BUDGET,
-        "absence and attacks": "participation dropout attackers attack",
+        "absence and noise": "participation dropout noise-partners",
         "output and processes": "keep-models workers checkpoint-every",
     },
     "privacy audit": {

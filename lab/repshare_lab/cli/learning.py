@@ -34,7 +34,7 @@ class Output:
     name: str | None = None
     """Name of the run: its folder in runs/. Default: the dataset and the time."""
     resume: bool = False
-    """Continue the run with this --name, perhaps with more methods or seeds. With more rounds, its runs begin again."""
+    """Continue the run with this --name, perhaps with more methods or seeds."""
     keep_models: bool = False
     """Keep the final models in the run's folder."""
     json: Json = False

@@ -20,7 +20,7 @@ def methods(names: tuple[str, ...] = (), /, json: Json = False) -> None:
 
     repshare methods
 
-    repshare methods SCAFFOLD examples/fedprox.py:PROX
+    repshare methods AFL examples/fedprox.py:PROX
 
     Args:
         names: Methods to show: any of the list, or your own as file.py:NAME. Default: all.

@@ -61,8 +61,9 @@ def reproduce(
     leakage: attacks on what a relay sees of a common space (also digits, breast_cancer). faults: clients with wrong
     labels, counts or rows, and what votes on parts do about them.
 
-    topologies, field (thirty methods, each beside its controls) and rates (chosen for them) are drawn from their
-    records, and no longer computed.
+    field: thirty methods, each beside its controls, and rates, chosen for them. topologies: RS without a relay.
+
+    table, start, curves, leakage and faults are computed. All others are drawn from their records alone.
 
     Each has its own folder, with its description (run.json), a line or more for each cell (records.jsonl), and what is
     made from these alone: a figure (PNG and SVG), a table (Markdown). If interrupted, it continues where it stopped;

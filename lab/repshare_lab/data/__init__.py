@@ -2,6 +2,6 @@
 
 from repshare_lab.data.contents import DATASETS
 from repshare_lab.data.datasets import Dataset, Splits, load
-from repshare_lab.data.partition import dirichlet, drawn, histogram, shards, uniform
+from repshare_lab.data.partition import dirichlet, histogram, shards, uniform
 
-__all__ = ["DATASETS", "Dataset", "Splits", "dirichlet", "drawn", "histogram", "load", "shards", "uniform"]
+__all__ = ["DATASETS", "Dataset", "Splits", "dirichlet", "histogram", "load", "shards", "uniform"]

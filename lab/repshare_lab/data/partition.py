@@ -1,6 +1,6 @@
 """Partitions of samples: functions of the labels and a generator, each giving one array of indices a client.
 
-Every sample goes to at most one client (but for `drawn`) and every client gets at least one. Indices are in ascending
+Every sample goes to at most one client, and every client gets at least one. Indices are in ascending
 order.
 """
 
@@ -86,20 +86,6 @@ def shards(labels: Labels, clients: int, rng: np.random.Generator, classes_per_c
         for client, part in zip(holders, np.array_split(samples, max(len(holders), 1)), strict=False):
             owned[client].append(part)
     return [np.sort(np.concatenate(mine)) for mine in owned]
-
-
-def drawn(labels: Labels, clients: int, rng: np.random.Generator, each: int) -> Parts:
-    """Let each client draw `each` different samples at random, whoever else has them, for any number of clients.
-
-    Args:
-        labels: The class of each sample.
-        clients: Number of clients.
-        rng: The random generator.
-        each: Number of samples that each client has.
-    """
-    if clients < 1 or not 1 <= each <= len(labels):
-        raise ConfigError(f"{clients} clients cannot draw {each} of {len(labels)} samples each")
-    return [np.sort(rng.choice(len(labels), each, replace=False)) for _ in range(clients)]
 
 
 def histogram(labels: Labels, parts: Parts, classes: int) -> npt.NDArray[np.int64]:

@@ -1,7 +1,7 @@
 """Tables in CSV files: numeric columns, and one with the classes."""
 
-import csv
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,12 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from repshare.errors import DataError
+from repshare.sharing.columns import as_number, is_missing, read_cells
 from repshare_lab.data.arrays import Half
 
-DELIMITERS = ",;\t"
 TESTED = 5  # one in so many samples of each class is a test sample, without a file of test samples
 SEED = 0  # of the order of the samples, always the same
-MISSING = ("", "na", "n/a", "nan", "null", "none", "?", "-")
 
 
 class _Table(NamedTuple):
@@ -34,7 +33,7 @@ def read_table(path: Path, label: str | None = None, test: Path | None = None) -
     """
     table = _read(path, label)
     kinds, count = len(set(table.labels)), len(table.labels)
-    if kinds < 2 or (2 < kinds > count / 2 and all(_as_number(text) is not None for text in table.labels)):
+    if kinds < 2 or (2 < kinds > count / 2 and all(as_number(text) is not None for text in table.labels)):
         raise DataError(
             f"{path.name}: the column {table.label} has {kinds} different values in {count} rows, so it holds no "
             "classes: choose the column that does with --label"
@@ -58,64 +57,37 @@ def read_table(path: Path, label: str | None = None, test: Path | None = None) -
 
 
 def _read(path: Path, label: str | None) -> _Table:
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            first = file.readline()
-            file.seek(0)
-            header, *rows = csv.reader(file, delimiter=max(DELIMITERS, key=first.count)) if first else ([],)
-    except FileNotFoundError as error:
-        raise DataError(f"there is no file {path}") from error
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path.name} cannot be read: {error}") from error
-    header = [name.strip() for name in header]
-    if len(header) < 2 or not rows:
-        raise DataError(f"{path.name} has no table: a line with names of columns, then one line a sample")
-    if all(_as_number(name) is not None for name in header):
-        raise DataError(
-            f"{path.name} begins with numbers ({', '.join(header[:3])} …): the first line must name columns"
-        )
-    if twice := [name for name in header if header.count(name) > 1]:
-        raise DataError(f"{path.name} has two columns called {twice[0]!r}")
+    cells = read_cells(path)
+    header, name = list(cells.columns), path.name
+    if len(header) < 2 or not cells.columns[header[0]]:
+        raise DataError(f"{name} has no table: a line with names of columns, then one line a sample")
+    if all(as_number(each) is not None for each in header):
+        raise DataError(f"{name} begins with numbers ({', '.join(header[:3])} …): the first line must name columns")
     if label is not None and label not in header:
-        raise DataError(f"{path.name} has no column {label!r}: choose --label from {', '.join(header)}")
-    numbered = [(line, row) for line, row in enumerate(rows, start=2) if row]
-    for line, row in numbered:
-        if len(row) != len(header):
-            raise DataError(f"{path.name}, line {line}: {len(row)} values for {len(header)} columns")
+        raise DataError(f"{name} has no column {label!r}: choose --label from {', '.join(header)}")
     chosen = label or header[-1]
-    columns = [name for name in header if name != chosen]
-    values = np.empty((len(numbered), len(columns)), np.float32)
-    for place, name in enumerate(columns):
-        texts = [row[header.index(name)] for _, row in numbered]
-        values[:, place] = _column(texts, f"{path.name}, column {name}", [line for line, _ in numbered])
-    labels = [row[header.index(chosen)].strip() for _, row in numbered]
-    for (line, _), text in zip(numbered, labels, strict=True):
-        if not text:
-            raise DataError(f"{path.name}, column {chosen}: line {line} has no class")
-    return _Table(columns, values, np.array(labels), chosen)
+    columns = [each for each in header if each != chosen]
+    values = np.stack([_column(cells.columns[each], f"{name}, column {each}", cells.first) for each in columns], axis=1)
+    labels = [text.strip() for text in cells.columns[chosen]]
+    if "" in labels:
+        raise DataError(f"{name}, column {chosen}: row {cells.first + labels.index('')} has no class")
+    return _Table(columns, values.astype(np.float32), np.array(labels), chosen)
 
 
-def _column(texts: list[str], whose: str, lines: list[int]) -> npt.NDArray[np.float64]:
-    """Return a column as numbers, or raise DataError with the line of the first that is none."""
-    numbers = [_as_number(text) for text in texts]
+def _column(texts: Sequence[str], whose: str, first: int) -> npt.NDArray[np.float64]:
+    """Return a column as numbers, or raise DataError with the row of the first that is none."""
+    numbers = [as_number(text) for text in texts]
     if all(number is None for number in numbers):
         raise DataError(f"{whose} holds no numbers ({texts[0]!r}): encode it as numbers, or choose it with --label")
-    for line, text, number in zip(lines, texts, numbers, strict=True):
-        if text.strip().lower() in MISSING:
-            raise DataError(f"{whose}: line {line} has no value ({text!r}): fill it in, or leave the line out")
+    for row, (text, number) in enumerate(zip(texts, numbers, strict=True), start=first):
+        if is_missing(text):
+            raise DataError(f"{whose}: row {row} has no value ({text!r}): fill it in, or leave the row out")
         if number is None or not math.isfinite(number):
-            raise DataError(f"{whose}: line {line} has {text!r}, where others have numbers")
+            raise DataError(f"{whose}: row {row} has {text!r}, where others have numbers")
     return np.array(numbers, np.float64)
-
-
-def _as_number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
 
 
 def _order(labels: npt.NDArray[np.str_]) -> tuple[str, ...]:
     """Return the names of the classes: numbers by their size, then words by the alphabet."""
-    numbers = {name: _as_number(name) for name in set(labels.tolist())}
+    numbers = {name: as_number(name) for name in set(labels.tolist())}
     return tuple(sorted(numbers, key=lambda name: (numbers[name] is None, numbers[name] or 0.0, name)))

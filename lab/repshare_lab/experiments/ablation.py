@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,22 +10,14 @@ from matplotlib.patches import Rectangle
 
 from repshare.config import Policy
 from repshare.records import Line
-from repshare_lab.config import ResolvedSetting, Setting
-from repshare_lab.experiments.experiment import Cell, Experiment, Row, make_cell
+from repshare_lab.config import Setting
+from repshare_lab.experiments.experiment import drawn
 from repshare_lab.results.plots import STYLES, panels, save
 from repshare_lab.results.records import group, mean_std
 
 KD = (0.0, 1.0, 10.0, 100.0)
 DISC = (0.0, 0.1, 1.0, 10.0)
 NOT_DONE = (math.nan, 0.0)
-
-
-def plan(setting: ResolvedSetting, seeds: int) -> list[Cell]:
-    """Plan every pair of weights, seed by seed. With 0 and 0, each client learns alone."""
-    setting = replace(setting, clients=5, eval_every=setting.rounds)
-    weights = [{"lambda_kd": kd, "lambda_disc": disc} for kd in KD for disc in DISC]
-    rows = [Row("", "RS", policy=pair) for pair in weights]
-    return [make_cell({**row.policy, "seed": seed}, row, setting) for seed in range(seeds) for row in rows]
 
 
 def gains(lines: Sequence[Line]) -> dict[tuple[float, float], tuple[float, float]]:
@@ -63,4 +54,4 @@ def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
     return save(figure, folder)
 
 
-ABLATION = Experiment("ablation", plan, show, seeds=2)
+ABLATION = drawn("ablation", show)

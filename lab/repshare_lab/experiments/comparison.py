@@ -1,6 +1,5 @@
 """`compare` and `run` as lists of runs, each carried out round by round, and resumed where it was interrupted."""
 
-import json
 import warnings
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack
@@ -109,11 +108,16 @@ def carry_out(
             yield f"{called}, seed {run.seed}", last, last
             continue
         name = f"{called}-{run.seed}"
-        models = folder.path / "models" / name if keep_models else None
+        models = _models(folder, called, run.seed) if keep_models else None
         yield from resume_run(run, splits, folder, name, folder.records, workers, checkpoint_every, models)
         folder.finish(called, run.seed)
         checkpoints(folder, name).clear()
     _arrange(folder.records, runs)
+
+
+def _models(folder: RunFolder, method: str, seed: int) -> Path:
+    """Return the folder of a run's models."""
+    return folder.path / "models" / f"{method}-{seed}"
 
 
 def _arrange(journal: Journal, runs: Sequence[Run[Setting]]) -> None:
@@ -122,30 +126,6 @@ def _arrange(journal: Journal, runs: Sequence[Run[Setting]]) -> None:
     ordered = sorted(lines, key=lambda line: places[line["method"], line["seed"]])
     if ordered != lines:
         journal.keep_only(ordered)
-
-
-def grow(
-    folder: RunFolder, runs: Sequence[Run[ResolvedSetting]], setting: ResolvedSetting, *, keep_models: bool = False
-) -> list[str]:
-    """Let a folder that holds some of these runs, or some of their rounds, hold all of them.
-
-    Return the titles of finished runs that begin again, for more rounds or for models that were not kept.
-    """
-    described = json.loads((folder.path / "run.json").read_text())
-    before = replace(setting, rounds=described["setting"]["rounds"])
-    finished, again = folder.finished(), []
-    for run in runs:
-        called, name = (name_of(run), run.seed), f"{name_of(run)}-{run.seed}"
-        longer = run != make_run(run.method, run.seed, before)
-        lacks_models = keep_models and called in finished and not (folder.path / "models" / name).is_dir()
-        if not longer and not lacks_models:
-            continue
-        checkpoints(folder, name).clear()
-        again += [f"{called[0]}, seed {called[1]}"] if called in finished else []
-        folder.reopen(*called)
-    if before != setting or len(described["methods"]) * len(described["seeds"]) < len(runs):
-        folder.grow(describe(runs, setting))
-    return again
 
 
 def resume_run(
@@ -256,14 +236,13 @@ def compare(
         seeds: Number of seeds. Each has its own split and starting weights.
         splits: The data, if you have them already. The name of the data set is then only a name.
         folder: Folder for run.json and the records. Default: none is kept.
-        resume: Continue what the folder holds. There may be more methods or seeds than it has. With more rounds, its
-            runs begin again.
+        resume: Continue what the folder holds. There may be more methods or seeds than it has.
         keep_models: Keep the final models in the folder.
         workers: Number of worker processes; 0 uses none. Or workers of your own, already entered. Default: one for
             each core, at most one for each client.
         checkpoint_every: Number of rounds between checkpoints. Default: as many as take about a minute.
         follow: Carries out the steps, each the end of a round; it also gets their number. Default: without a word.
-        tell: Gets each note about what is left out or begun again.
+        tell: Gets each note about what is left out.
         options: Any field of `Setting`, such as clients, rounds, partition or policy.
     """
     if seeds < 1:
@@ -278,8 +257,9 @@ def compare(
         path = stack.enter_context(TemporaryDirectory()) if folder is None else folder
         grows = RunFolder(Path(path), describe(runs, setting), resume=resume or folder is None, grows=True)
         held = stack.enter_context(grows)
-        if again := grow(held, runs, setting, keep_models=keep_models):
-            tell(f"Beginning again, for more rounds or since models were not kept: {'; '.join(again)}.")
+        held.grow(describe(runs, setting))
+        if keep_models and (gone := [each for each in held.finished() if not _models(held, *each).is_dir()]):
+            raise ConfigError(f"models were not kept: {gone[0][0]}, seed {gone[0][1]}. Choose another folder")
         if not isinstance(workers, Workers):
             workers = stack.enter_context(choose_workers(workers, setting.clients))
         steps = carry_out(runs, found, held, workers, checkpoint_every=checkpoint_every, keep_models=keep_models)

@@ -21,6 +21,8 @@ from repshare_lab.results.records import RunFolder, summarise
 from repshare_lab.simulation import Workers, following
 from repshare_lab.simulation.plan import OTHER_DATA, PAPER, make_run, resolve
 
+EVERY = 1000  # seeds: more than any record has
+
 
 class Cell(NamedTuple):
     """One run of an experiment."""
@@ -80,11 +82,6 @@ def at_the_end(_: Cell, lines: Sequence[Line]) -> list[Line]:
     return [summarise(lines)._asdict()]
 
 
-def nothing_to_compute(setting: ResolvedSetting, seeds: int) -> list[Cell]:
-    """Plan no cell: there are records only."""
-    return []
-
-
 class Experiment(NamedTuple):
     """A table or a figure: which runs, what is kept of each, and how it is shown."""
 
@@ -119,6 +116,24 @@ class Experiment(NamedTuple):
         """Return the contents of its run.json: what all cells, those to be added later too, have in common."""
         described = {"experiment": self.name, "setting": {} if self.datasets == () else asdict(setting)}
         return described | describe_code([setting.dataset])
+
+
+LAST = "38a6b14d"  # the last commit that computes the records that are only drawn here, unless said otherwise
+# Below a table that has CS: what `tell_exposure` told of the runs whose records these are.
+EXPOSED = (
+    "A release of CS tells who is among a client's samples with AUC 1.00, by the exposure rule (0.50 is a guess, 0.60 "
+    "is allowed). CA releases nothing."
+)
+
+
+def drawn(
+    name: str,
+    show: Callable[[Sequence[Line], Path, ResolvedSetting], list[Path]],
+    datasets: tuple[str, ...] | None = None,
+    computed_by: str = LAST,
+) -> Experiment:
+    """Return an experiment of which there are records only."""
+    return Experiment(name, lambda setting, seeds: [], show, seeds=EVERY, datasets=datasets, computed_by=computed_by)
 
 
 Load = Callable[[str], Splits]

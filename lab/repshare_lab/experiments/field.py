@@ -7,7 +7,6 @@ committed records. Every method that trains networks had the same four candidate
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from matplotlib.axes import Axes
@@ -15,12 +14,12 @@ from matplotlib.axes import Axes
 from repshare.cli.terminal import traffic
 from repshare.records import Line
 from repshare_lab.config import ResolvedSetting, Setting
-from repshare_lab.experiments.experiment import Experiment, Row, make_cell, nothing_to_compute, tell_exposure
+from repshare_lab.experiments.experiment import EXPOSED, drawn
 from repshare_lab.results.plots import STYLES, panels, save, tidy
 from repshare_lab.results.records import entry, find, group
 from repshare_lab.results.terminal import markdown
 
-LAST = "d934b08"  # the last commit that computes both
+BEFORE = "d934b08"  # the last commit that computes both
 UNIFORM, SKEWED = "uniform", "Dirichlet 0.1"
 DIVISIONS = (UNIFORM, SKEWED, "Dirichlet 0.5", "5 of 10 classes", "three networks")
 CLIENTS, SAMPLES = 10, 1200
@@ -49,8 +48,7 @@ def show(lines: Sequence[Line], folder: Path, setting: ResolvedSetting) -> list[
     systems[0].set_ylabel(
         f"{setting.dataset}: test accuracy [%], mean over clients and seeds\ndots: features kept short"
     )
-    shared = make_cell({"seed": 0}, Row("CS", "CS"), replace(setting, clients=CLIENTS, samples=SAMPLES))
-    return save(figure, folder, write_tables(lines, setting.dataset) + tell_exposure([shared]))
+    return save(figure, folder, f"{write_tables(lines, setting.dataset)}\n{EXPOSED}\n")
 
 
 def write_tables(lines: Sequence[Line], dataset: str) -> str:
@@ -206,5 +204,5 @@ def show_rates(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Pa
     return save(figure, folder, text + markdown(["<division", "<method", "<candidate", "all classes", "own mix"], rows))
 
 
-FIELD = Experiment("field", nothing_to_compute, show, seeds=3, datasets=("mnist",), computed_by=LAST)
-RATES = Experiment("rates", nothing_to_compute, show_rates, datasets=("mnist",), computed_by=LAST)
+FIELD = drawn("field", show, ("mnist",), BEFORE)
+RATES = drawn("rates", show_rates, ("mnist",), BEFORE)

@@ -28,7 +28,7 @@ from repshare_lab.data import Splits
 from repshare_lab.experiments.experiment import Cell, Experiment, Row, make_cell, missing
 from repshare_lab.networks import build
 from repshare_lab.results.plots import panels, save, tidy
-from repshare_lab.results.records import find, group
+from repshare_lab.results.records import group
 from repshare_lab.results.terminal import markdown
 
 RELEASES = (1, 5, 20)
@@ -40,8 +40,13 @@ CASES: dict[str, tuple[Case, ...]] = {  # those of one space one after the other
         (14, 120, 1), (14, 1200, 10), (32, 1200, 10), (0, 12, 1), (0, 120, 1), (150, 1200, 10), (150, 4000, 10),
         (3, 120, 1), (3, 360, 1), (3, 360, 3), (32, 12, 1), (32, 120, 1), (32, 360, 1), (64, 120, 1), (64, 1200, 10),
         (14, 60, 1), (14, 360, 1), (14, 1200, 1), (14, 1200, 3), (49, 4000, 10), (150, 1200, 1), (0, 1200, 10),
+        (0, 4000, 10), (100, 1200, 10), (256, 1200, 10), (49, 4000, 1), (49, 4000, 100), (14, 1200, 100),
+        (150, 4000, 100), (150, 12000, 100),
     ),
-    "fashion_mnist": ((14, 1200, 10), (64, 1200, 10), (64, 120, 1)),
+    "fashion_mnist": (
+        (14, 1200, 10), (64, 1200, 10), (64, 120, 1), (32, 1200, 10), (150, 1200, 10), (150, 4000, 10), (49, 4000, 10),
+        (150, 12000, 100), (0, 120, 1), (0, 1200, 10),
+    ),
     "digits": (
         (9, 840, 3), (9, 840, 10), (3, 360, 3), (9, 120, 1), (32, 840, 10), (32, 120, 1), (32, 12, 1), (0, 60, 1),
     ),
@@ -149,6 +154,7 @@ SHOWN = 5  # releases
 STAR = f"class sums, ε = {exposure.BUDGET:g}, one release"
 COLOURS = {  # by samples behind what is seen
     12: "#999999", 60: "#E69F00", 120: "#D55E00", 360: "#CC79A7", 840: "#56B4E9", 1200: "#0072B2", 4000: "#009E73",
+    12000: "#7A1FA2",
 }  # fmt: skip
 
 
@@ -200,7 +206,9 @@ def write_table(lines: Sequence[Line], setting: ResolvedSetting) -> str:
             continue
         by_releases = group(own, "releases")
         areas = [_auc(by_releases.get(releases, [])) for releases in RELEASES]
-        known = _mean([value for line in by_releases[1] for value in line["half_known"] or ()], ".2f")
+        known = _mean(
+            [value for line in by_releases.get(_shown(first), []) for value in line["half_known"] or ()], ".2f"
+        )
         right = _mean([value for line in by_releases.get(_shown(first), []) for value in line["accuracy"] or ()], ".1f")
         alone = _mean([value for line in own for value in line.get("alone") or ()], ".1f")
         right += f" (alone {alone})" if alone else ""
@@ -209,11 +217,11 @@ def write_table(lines: Sequence[Line], setting: ResolvedSetting) -> str:
         rows.append([title, *_setting(first), *areas, known, right])
     left = missing(plan(setting, 1), lines)
     note = f"\n{len(left)} cases have not been done yet.\n" if left else ""
-    draws = max((len(find(own, "auc")) * DRAWS for own in cases.values()), default=0) // len(RELEASES)
+    draws = " or ".join(map(str, sorted({DRAWS * len(group(own, "seed")) for own in cases.values()})))
     return (
         f"{setting.dataset}: AUC of the best attack, mean of {draws} draws, after one release and more; half known: "
-        "of one release, every other member of which the attacker knows; test accuracy after "
-        f"{SHOWN} releases [%]. Allowed: by the rule for the numbers of a row.\n\n"
+        f"after {SHOWN} releases, every other member of which the attacker knows; test accuracy after as many [%]. "
+        "Allowed: by the rule for the numbers of a row.\n\n"
         + markdown(
             ["<", "in the sum", "samples", "d", *(f"{each} releases" if each > 1 else "1 release" for each in RELEASES),
              "half known", "accuracy"],

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from repshare.cli.terminal import traffic as in_units
 from repshare.records import Line
 from repshare_lab.config import Setting
-from repshare_lab.experiments.experiment import Experiment, nothing_to_compute
+from repshare_lab.experiments.experiment import drawn
 from repshare_lab.results.plots import OTHER, Style, draw_points, panels, save, tidy
 from repshare_lab.results.records import entry, find, group, mean_std
 from repshare_lab.results.terminal import markdown
@@ -98,4 +98,4 @@ def _draw_ways(axes: Axes, lines: Sequence[Line]) -> None:
     axes.invert_yaxis()
 
 
-TOPOLOGIES = Experiment("topologies", nothing_to_compute, show, seeds=SEEDS, computed_by="d934b08")
+TOPOLOGIES = drawn("topologies", show, computed_by="d934b08")

@@ -1,6 +1,5 @@
 """Bytes that a client sends and receives in a round, counted, next to the paper's formulas and its ratios."""
 
-import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,41 +8,19 @@ from torch import nn
 from repshare.cli.terminal import traffic as in_units
 from repshare.config import Policy
 from repshare.records import Line
-from repshare_lab.config import ResolvedSetting, Setting
-from repshare_lab.experiments.experiment import Cell, Experiment, Row, make_cell
+from repshare_lab.config import Setting
+from repshare_lab.experiments.experiment import drawn
 from repshare_lab.networks import build
 from repshare_lab.results.plots import STYLES, panels, save, tidy
 from repshare_lab.results.terminal import markdown
 from repshare_lab.simulation import PAPER
 
 METHODS = ("RS", "FD", "FL", "SL")
-CLIENTS, BATCHES, ROUNDS = 2, 2, 2
+BATCHES = 2  # that were counted of SL, which sends every one
 CLASSES, CHANNELS = 10, {"mnist": 1, "fashion_mnist": 1, "cifar10": 3}
 CLAIMED = {"fashion_mnist": "≈ 1000", "cifar10": "≈ 2000"}
 HEADS = "<model, data set|<method|up|down|<the paper's formula, up|in fp32|FL's up ÷ this|<the paper"
 N = 10  # clients among whom the paper's samples are shared: what SL sends depends on how many each has
-
-
-def plan(_: Setting, seeds: int) -> list[Cell]:
-    """Plan the paper's three models for two rounds on a few batches: only SL's batches differ in what is sent."""
-    samples = CLIENTS * BATCHES * Policy().batch_size
-    few = ResolvedSetting(samples=samples, clients=CLIENTS, rounds=ROUNDS, eval_every=ROUNDS)
-    return [
-        make_cell(
-            {"dataset": dataset, "model": protocol.model, "method": method, "seed": seed},
-            Row(method, method, {"dataset": dataset, "model": (protocol.model,)}),
-            few,
-        )
-        for seed in range(seeds)
-        for dataset, protocol in PAPER.items()
-        for method in METHODS
-    ]
-
-
-def condense(_: Cell, lines: Sequence[Line]) -> list[Line]:
-    """Return the last round: in the first, there is nothing to learn from yet."""
-    last = [line for line in lines if line["round"] == ROUNDS]
-    return [{way: statistics.fmean(line[way] for line in last) for way in ("bytes_up", "bytes_down")}]
 
 
 class Volume:
@@ -100,4 +77,4 @@ def write_table(volumes: Sequence[Volume]) -> str:
     return markdown(HEADS.split("|"), rows)
 
 
-TRAFFIC = Experiment("traffic", plan, show, condense, datasets=(), tests=100)
+TRAFFIC = drawn("traffic", show, datasets=())

@@ -1,49 +1,20 @@
 """The feature spaces of two clients for the same test images, as t-SNE draws them, by round."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from repshare.measures import View
 from repshare.records import Line
-from repshare_lab.config import ResolvedSetting, Setting
-from repshare_lab.data import Splits
-from repshare_lab.experiments.experiment import Cell, Experiment, Row, make_cell, what_was_seen
+from repshare_lab.config import Setting
+from repshare_lab.experiments.experiment import drawn
 from repshare_lab.results.plots import STYLES, panels, save
 from repshare_lab.results.records import group
 
-METHODS = ("IL", "FL", "RS")
-IMAGES, NEIGHBOURS = 300, 10
+NEIGHBOURS = 10
 CLIENTS = (STYLES["FL"].colour, STYLES["RS"].colour)  # blue and orange
 PALEST = 0.12  # opacity of the first class; the last one's is 1
-
-
-def plan(setting: ResolvedSetting, seeds: int) -> list[Cell]:
-    """Plan two clients, looked at after the first round, a quarter of the rounds, and all of them.
-
-    There is one round more: the test after the last one leaves FL's clients with the average of their networks.
-    """
-    rounds = setting.rounds
-    looks = tuple(sorted({1, max(1, rounds // 4), rounds}))
-    setting = replace(setting, clients=2, rounds=rounds + 1, eval_every=rounds + 1)
-    return [
-        make_cell({"method": method, "seed": seed}, Row(method, method), setting, looks)
-        for seed in range(seeds)
-        for method in METHODS
-    ]
-
-
-def look(cell: Cell, views: Mapping[int, View], splits: Splits) -> Line:
-    """Return both clients' features of the same images in one plane: points, client after client, and classes."""
-    from sklearn.manifold import TSNE
-
-    features = np.concatenate([view.features for view in views.values()])  # (clients · n, d')
-    perplexity = min(30, len(features) // 4)
-    points = TSNE(perplexity=perplexity, init="pca", random_state=cell.run.seed).fit_transform(features)
-    return {"points": np.round(points.astype(float), 2).tolist(), "labels": splits.test.labels.tolist()}
 
 
 def neighbourhood(both: NDArray[np.float64], labels: NDArray[np.int64]) -> tuple[float, float]:
@@ -78,4 +49,4 @@ def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
     return save(figure, folder)
 
 
-TSNE_FIGURE = Experiment("tsne", plan, show, what_was_seen, look=look, tests=IMAGES)
+TSNE_FIGURE = drawn("tsne", show)

@@ -17,9 +17,8 @@ from repshare_lab.methods.codes import FC
 from repshare_lab.methods.distillation import FD
 from repshare_lab.methods.fedavg import FL
 from repshare_lab.methods.pooled import CL
-from repshare_lab.methods.split import SL
 
-__all__ = ["CL", "FC", "FD", "FL", "SL", "find_method"]
+__all__ = ["CL", "FC", "FD", "FL", "find_method"]
 
 # Only records have these any more: lab/notebook/field.md.
 ONCE = "CCVR CODIST CRONUS DSFL FEDADAGRAD FEDADAM FEDDF FEDGKT FEDKD FEDNOVA FEDYOGI FINETUNE GOSSIP LGFEDAVG VRLSGD"
@@ -27,6 +26,7 @@ GONE = {  # the last commit with each
     **dict.fromkeys(ONCE.split(), "c528c6c"),
     "FEDMD": "9ea4c8a",
     **dict.fromkeys(("FEDPROX", "FED3R", "FEDCOF"), "d934b08"),
+    **dict.fromkeys(("SL", "FEDPER", "FEDPROTO", "SCAFFOLD"), "38a6b14d"),
 }
 INSTEAD = {"FEDPROX": "examples/fedprox.py:PROX", "FED3R": "AFL"}  # the same
 

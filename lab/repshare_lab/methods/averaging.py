@@ -1,13 +1,12 @@
 """Averages of weights: models as arrays, their sums in whole numbers, and a server that keeps the newest round's."""
 
-from collections.abc import Callable, Mapping
-from operator import attrgetter
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from repshare.board import Server, Wants
 from repshare.errors import Malformed, Refused
@@ -16,18 +15,6 @@ from repshare.sharing import fixed_point, wire
 from repshare.sharing.task import Task
 
 Weights = Mapping[str, NDArray[Any]]
-
-
-class Stateful(Protocol):
-    """A module, or some tensors of one."""
-
-    def state_dict(self) -> Mapping[str, Tensor]:
-        """Return tensors by name, which share memory with the module's."""
-
-
-Part = Callable[[Network], Stateful]  # what is averaged of a network
-
-model_of: Part = attrgetter("model")
 
 
 def copy_into(own: Mapping[str, Tensor], weights: Weights) -> None:
@@ -40,14 +27,9 @@ def copy_into(own: Mapping[str, Tensor], weights: Weights) -> None:
         tensor.copy_(torch.from_numpy(weights[name]))
 
 
-def read_weights(model: Stateful) -> Weights:
+def read_weights(model: nn.Module) -> Weights:
     """Return a model's tensors by name."""
-    return as_arrays(model.state_dict())
-
-
-def as_arrays(tensors: Mapping[str, Tensor]) -> Weights:
-    """Return the same tensors as NumPy's."""
-    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
     half = (torch.bfloat16, torch.float16)  # NumPy has no bfloat16
     return {name: (tensor.float() if tensor.dtype in half else tensor).numpy() for name, tensor in weights.items()}
 
@@ -93,13 +75,13 @@ def _together(a: Sum, b: Sum, client: str) -> Sum:
 class Average(Server):
     """The average of the newest round's weights; it grows with the clients that have sent theirs."""
 
-    add_up, part = staticmethod(add_up), staticmethod(model_of)
+    add_up = staticmethod(add_up)
 
     def __init__(self, task: Task, start: Network | None = None, options: Any = None) -> None:
         """Begin with the weights of this network, if any."""
         self._sum = NOTHING
         if start is not None:
-            initial = read_weights(self.part(start))
+            initial = read_weights(start.model)
             self._sum = Sum(0, 1, {name: fixed_point.weigh(array, 1) for name, array in initial.items()}, initial)
         self._body: bytes | None = None
         self._counted: set[tuple[str, int]] = set()  # who has sent which round: repeating it changes nothing
@@ -145,10 +127,3 @@ class Average(Server):
             for kind in ("total ", "like ")
         )
         self._sum, self._body = Sum(round, samples, totals, like), None
-
-
-class ArrayAverage(Average):
-    """The same of arrays that are not a network's: it begins with nothing, and clients' models may differ."""
-
-    def __init__(self, task: Task, start: Network | None = None, options: Any = None) -> None:
-        super().__init__(task)

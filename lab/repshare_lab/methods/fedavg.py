@@ -8,24 +8,22 @@ from functools import partial
 from repshare.methods.method import Method
 from repshare.network.learner import NetworkLearner
 from repshare.sharing import wire
-from repshare_lab.methods.averaging import Average, Part, copy_into, model_of, read_weights
+from repshare_lab.methods.averaging import Average, copy_into, read_weights
 from repshare_lab.methods.policies import refuse_privacy
 
 
 class WeightsLearner(NetworkLearner):
-    """A learner whose network itself is averaged, or a part of it, batch statistics included."""
-
-    part: Part = staticmethod(model_of)
+    """A learner whose network itself is averaged, batch statistics included."""
 
     def release(self, round: int) -> bytes:
-        """The model's weights, or its part's."""
-        return wire.encode_weights(read_weights(self.part(self.network)), round=round, samples=len(self.samples))
+        """The model's weights."""
+        return wire.encode_weights(read_weights(self.network.model), round=round, samples=len(self.samples))
 
     def absorb(self, body: bytes) -> None:
         """Continue from the average, if there is any."""
         weights, _, _ = wire.decode_weights(body)
         if weights:  # some client has sent its own
-            copy_into(self.part(self.network).state_dict(), weights)
+            copy_into(self.network.model.state_dict(), weights)
 
 
 FL = Method(

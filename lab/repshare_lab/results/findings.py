@@ -97,6 +97,4 @@ def name_partition(setting: Mapping[str, Any]) -> str:
             return f"Dirichlet {setting['alpha']:g}"
         case "shards":
             return f"{setting['classes_per_client']} classes each"
-        case "drawn":
-            return f"{setting['samples_per_client']} samples each, drawn"
     return ""

@@ -21,13 +21,16 @@ class RunFolder(Folder):
     """A folder of simulated runs of one setting, by methods and seeds."""
 
     def __init__(self, path: Path, description: Mapping[str, Any], *, grows: bool = False, **given: Any) -> None:
-        """`grows`: a resumed comparison may have more methods, seeds or rounds than the folder, until it `grow`s."""
+        """`grows`: a resumed comparison may have more methods or seeds than the folder, until it `grow`s."""
         self.grows = grows
         super().__init__(path, description, **given)
 
     def grow(self, description: Mapping[str, Any]) -> None:
-        """Replace the description by one of more methods, seeds or rounds."""
-        made_with = json.loads((self.path / "run.json").read_text()).get("made_with")
+        """Replace the description by this one, if it has more methods or seeds."""
+        held = json.loads((self.path / "run.json").read_text())
+        if all(len(held[name]) == len(description[name]) for name in ("methods", "seeds")):
+            return
+        made_with = held.get("made_with")
         self.describe({**description, "made_with": made_with})
 
     def finished(self) -> set[tuple[str, int]]:
@@ -37,14 +40,8 @@ class RunFolder(Folder):
 
     def finish(self, method: str, seed: int) -> None:
         """Remember that this method and seed are done."""
-        self._note_finished({*self.finished(), (method, seed)})
-
-    def reopen(self, method: str, seed: int) -> None:
-        """Forget that this method and seed are done."""
-        self._note_finished(self.finished() - {(method, seed)})
-
-    def _note_finished(self, done: Iterable[tuple[str, int]]) -> None:
-        write_atomically(self.path / "finished.json", json.dumps(sorted(done)) + "\n")
+        done = sorted({*self.finished(), (method, seed)})
+        write_atomically(self.path / "finished.json", json.dumps(done) + "\n")
 
     def compare(self, held: Description, wanted: Description) -> tuple[Description, Description]:
         """Return both with the defaults of options that are younger; of a folder that grows, what it has to keep."""
@@ -160,6 +157,9 @@ GONE = {  # options that are no more: the value that changes nothing, and the la
     "aggregation": ("mean", "38a6b14d"),
     "clip": (None, "38a6b14d"),
     "planned_releases": (20, "38a6b14d"),
+    "attackers": (0.0, "38a6b14d"),
+    "attack": ("flip", "38a6b14d"),
+    "samples_per_client": (6, "38a6b14d"),
 }
 
 
@@ -194,20 +194,18 @@ def _without_gone(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _find_lost(held: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
-    """The methods, seeds or rounds of a comparison that a description lacks, in words; nothing if none."""
+    """The methods or seeds of a comparison that a description lacks, in words; nothing if none."""
     if lost := [name for name in held.get("methods", ()) if name not in wanted["methods"]]:
         return f"also the methods {', '.join(lost)}"
     if lost := [seed for seed in held.get("seeds", ()) if seed not in wanted["seeds"]]:
         return f"{len(held['seeds'])} seeds, not {len(wanted['seeds'])}"
-    before, after = (each.get("setting", {}).get("rounds") for each in (held, wanted))
-    return f"{before} rounds, not {after}" if isinstance(before, int) and before > after else ""
+    return ""
 
 
 def _enlarge(held: Mapping[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
-    """Return the held description with the methods, seeds and rounds that are wanted: the rest must be the same."""
+    """Return the held description with the methods and seeds that are wanted: the rest must be the same."""
     if "methods" not in held:
         return dict(held)
     code = {**wanted.get("code", {}), **held.get("code", {})}
-    setting = {**held["setting"], "rounds": wanted["setting"]["rounds"]}
-    grown = {**held, "methods": wanted["methods"], "seeds": wanted["seeds"], "setting": setting}
+    grown = {**held, "methods": wanted["methods"], "seeds": wanted["seeds"]}
     return {**grown, "code": code} if code else grown

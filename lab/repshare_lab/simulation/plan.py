@@ -23,7 +23,6 @@ from repshare_lab.data import Splits, partition
 from repshare_lab.data.arrays import Inputs, take
 from repshare_lab.methods import find_method
 from repshare_lab.networks import build
-from repshare_lab.simulation.attacks import FACTORS, choose_attackers, spoil
 from repshare_lab.threads import one_thread
 
 
@@ -195,12 +194,23 @@ def make_plan(run: Run[ResolvedSetting], splits: Splits) -> Plan:
     starts = np.cumsum([0, *map(len, parts)])
     data = *splits.train, *splits.test, np.concatenate(parts), starts
     plan = Plan(run, splits.classes, *data, sizes)
-    attackers = choose_attackers(run.setting, run.seed, plan.clients)
-    if not attackers or run.setting.attack in FACTORS:
-        return plan
-    rows = np.concatenate([plan.part(client) for client in sorted(attackers)])
-    inputs, labels = spoil(plan.train_inputs, plan.train_labels, rows, run.setting.attack, run.seed, plan.classes)
-    return plan._replace(train_inputs=inputs, train_labels=labels)
+    rows = [plan.part(client) for client in sorted(choose_noisy(run.setting, run.seed, plan.clients))]
+    return plan._replace(train_inputs=_whiten(plan.train_inputs, np.concatenate(rows), run.seed)) if rows else plan
+
+
+def choose_noisy(setting: Setting, seed: int, clients: int) -> frozenset[int]:
+    """Return the clients whose inputs are noise: a function of the setting and the seed alone."""
+    count = round(setting.noise_partners * clients)
+    return frozenset(numpy_stream(seed, "attackers").permutation(clients)[:count].tolist())
+
+
+def _whiten(inputs: Inputs, rows: NDArray[np.int64], seed: int) -> Inputs:
+    """Return the inputs with white noise in these rows."""
+    if isinstance(inputs, dict) or inputs.dtype != np.float32:
+        raise ConfigError("noise_partners needs inputs that are one array of real numbers: leave it out")
+    inputs = inputs.copy()
+    inputs[rows] = numpy_stream(seed, "spoilt").standard_normal((len(rows), *inputs.shape[1:]), dtype=np.float32)
+    return inputs
 
 
 def write_plan(plan: Plan, folder: Path) -> None:
@@ -239,8 +249,6 @@ def deal(setting: Setting, labels: NDArray[np.int64], rng: np.random.Generator) 
             return partition.dirichlet(labels, setting.clients, rng, setting.alpha)
         case "shards":
             return partition.shards(labels, setting.clients, rng, setting.classes_per_client)
-        case "drawn":
-            return partition.drawn(labels, setting.clients, rng, setting.samples_per_client)
 
 
 def make_task(plan: Plan) -> Task:
@@ -258,16 +266,11 @@ def make_task(plan: Plan) -> Task:
     if method.in_space:
         if not setting.weighted:
             raise ConfigError("a common classifier is the weighted total at a relay: leave weighted, or CS, out")
-        if setting.attackers and method.shares_once and setting.attack in FACTORS:
-            raise ConfigError(f"attackers change parts of a common classifier: {method.name} has none, leave it out")
         return make_agreement(plan.run, take(plan.train_inputs, slice(1))).task(plan.classes)
     widths = {name: method.width(build_network(plan, name, seed=0)) for name in dict.fromkeys(names)}
     if len(set(widths.values())) > 1:
         listed = ", ".join(f"{width} ({name})" for name, width in widths.items())
         raise ConfigError(f"clients' representations have different lengths: {listed}; give one with --dimension")
-    no_vectors = method.models in ("one", "part")
-    if setting.attackers and no_vectors and setting.attack in FACTORS:
-        raise ConfigError(f"attackers change representations: {method.name} shares none, leave it out")
     return Task(plan.classes, widths[names[0]], setting.norm_bound, weighted=setting.weighted)
 
 

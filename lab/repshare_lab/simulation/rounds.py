@@ -19,7 +19,6 @@ from repshare.sharing import wire
 from repshare_lab.config import ResolvedSetting, Run, Setting
 from repshare_lab.data import Splits
 from repshare_lab.methods import find_method
-from repshare_lab.simulation.attacks import FACTORS, choose_attackers, poison
 from repshare_lab.simulation.checkpoint import Checkpoint
 from repshare_lab.simulation.plan import make_plan, open_server, resolve
 from repshare_lab.simulation.pools import Workers
@@ -101,7 +100,6 @@ class Simulation:
         # One client with everyone's data is always there: it is what the others are measured against.
         always = ResolvedSetting(samples=run.setting.samples, rounds=run.setting.rounds)
         self.attended = always if self.method.models == "pooled" else run.setting
-        self.attackers = choose_attackers(run.setting, run.seed, self.plan.clients)
         self.done = 0
         if checkpoint is None:
             workers.begin(self.plan, None, {})
@@ -130,13 +128,7 @@ class Simulation:
         if self.server is not None:
             for part in report.sums:
                 self.server.accept_sum(part)
-        lying = self.attackers if self.run.setting.attack in FACTORS else frozenset()
-        self._accept(
-            {
-                client: poison(release, self.run.setting.attack) if client in lying else release
-                for client, release in report.releases.items()
-            }
-        )
+        self._accept(report.releases)
         return [report.records[client] for client in teachers]
 
     def save(self) -> None:
@@ -187,8 +179,7 @@ class Simulation:
                 if self.server is not None:
                     self.server.accept(name, release)
             except Refused as error:
-                if client not in self.attackers:  # of whom it is as it should be
-                    raise Refused(f"round {self.done + 1}, {name}: {error}") from error
+                raise Refused(f"round {self.done + 1}, {name}: {error}") from error
 
     def _test(self, present: tuple[int, ...], records: list[Record]) -> list[Record]:
         if self.method.models == "one" and self.server is not None and present:

@@ -13,7 +13,7 @@ from repshare.space import Fourier
 from repshare.space.agreement import Agreement
 from repshare_lab.audit.capture import capture, capture_sums
 from repshare_lab.audit.pool import attack_told
-from repshare_lab.audit.sequences import ATTACKS, Attack, Points, Public, area, guess_weights, score
+from repshare_lab.audit.sequences import ATTACKS, Points, Public, area, guess_weights, score
 
 CLASSES, COLUMNS = 4, 12
 SPACE = Fourier((-4.0,) * COLUMNS, (4.0,) * COLUMNS, features=16)
@@ -61,7 +61,7 @@ def test_the_weights_of_members_follow_from_what_is_seen(public):
     assert wrong.max() < 1e-2
 
 
-@pytest.mark.parametrize("count", [160, 640])
+@pytest.mark.parametrize("count", [320])
 def test_the_joint_attack_comes_near_to_the_best_that_there_is(public, count):
     found = np.mean([attack(JOINT, watch(count, releases=1, seed=seed), public) for seed in (2, 5, 6)])
     numbers = CLASSES * (SPACE.dimension + 1)
@@ -84,7 +84,7 @@ def test_more_rows_than_samples_tell_all_of_them(public):
     assert max(attack(way, captured, public) for way in ATTACKS) > 0.9
 
 
-@pytest.mark.parametrize("way", [JOINT, Attack("last"), Attack("class"), Attack("loss"), Attack("span", 1.0)])
+@pytest.mark.parametrize("way", ATTACKS)
 def test_strangers_are_not_told_from_strangers(public, way):
     captured = watch(120, releases=2)
     found = score(way, captured.seen, public, embed(4000, 7))

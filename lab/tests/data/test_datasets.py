@@ -4,7 +4,6 @@ import re
 
 import numpy as np
 import pytest
-import torch
 
 from repshare.errors import ConfigError, DataError
 from repshare_lab.data import DATASETS, histogram, load
@@ -34,13 +33,6 @@ def test_a_data_set_has_its_published_shape_and_classes(name):
     assert found.tolist() == HISTOGRAMS.get(name, [SIZES[name][0] // 10] * 10)
 
 
-@pytest.mark.parametrize("name", DATASETS)
-def test_arrays_become_tensors_without_a_warning(name):
-    inputs, labels = load(name).train
-    assert torch.from_numpy(inputs).numpy().dtype == DATASETS[name].dtype
-    assert torch.from_numpy(labels).dtype == torch.int64
-
-
 FIRST_LABELS = {
     "mnist": ([5, 0, 4, 1, 9, 2, 1, 3, 1, 4], [7, 2, 1, 0, 4, 1, 4, 9, 5, 9]),
     "fashion_mnist": ([9, 0, 0, 3, 0, 2, 7, 2, 5, 5], [9, 2, 1, 1, 6, 1, 4, 6, 5, 7]),
@@ -57,25 +49,11 @@ def test_samples_are_in_the_published_order(name):
     assert test is None or splits.test.labels[:10].tolist() == test
 
 
-@pytest.mark.parametrize(
-    ("name", "means"),
-    [("mnist", [0.1307]), ("fashion_mnist", [0.2860]), ("cifar10", [0.4914, 0.4822, 0.4465])],
-)
-def test_pixel_means_are_the_well_known_ones(name, means):
-    images = load(name).train.images
-    assert images.mean(axis=(0, 2, 3)) / 255 == pytest.approx(means, abs=5e-5)
-
-
 @pytest.mark.parametrize("name", FILES)
 def test_a_scikit_learn_that_keeps_its_files_elsewhere_is_asked_for_the_data(monkeypatch, name):
     read = read_bundled(name)
     monkeypatch.setitem(FILES, name, "elsewhere.csv")
     assert all(map(np.array_equal, read_bundled(name), read))
-
-
-def test_digits_keep_their_values_from_0_to_16():
-    images = load("digits").train.images
-    assert (images.min(), images.max()) == (0, 16)
 
 
 def as_arrays(splits):
@@ -148,16 +126,6 @@ def test_bytes_of_own_images_become_numbers_from_0_to_1_and_classes_may_be_count
     assert (splits.train.images == np.float32(0.2)).all()
     assert splits.notes == ("bytes of images are divided by 255",)
     assert splits.classes == 7
-
-
-def test_a_dataclass_in_the_users_file_works(tmp_path):
-    path = tmp_path / "mine.py"
-    path.write_text(
-        "from __future__ import annotations\nfrom dataclasses import dataclass\n\n"
-        "@dataclass\nclass Size:\n    side: int\n\n"
-        "def data():\n    side = Size(2).side\n    one = ([[[0.0] * side] * side], [0])\n    return one, one\n"
-    )
-    assert load(f"{path}:data").train.images.shape == (1, 1, 2, 2)
 
 
 GOOD = "(np.zeros((2, 3, 3)), [0, 1])"

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from repshare.errors import ConfigError
-from repshare_lab.data import dirichlet, drawn, histogram, shards, uniform
+from repshare_lab.data import dirichlet, histogram, shards, uniform
 
 
 @st.composite
@@ -35,26 +35,6 @@ def test_uniform_parts_use_every_sample_and_differ_by_at_most_one(case, seed):
     assert_shared_out(labels, parts, clients)
     sizes = [len(part) for part in parts]
     assert max(sizes) - min(sizes) <= 1
-
-
-@given(labels_and_clients(), st.integers(1, 200), st.integers(0, 99))
-def test_drawn_parts_are_of_one_size_and_may_overlap(case, clients, seed):
-    labels, each = case
-    parts = drawn(labels, clients, rng(seed), each)
-    assert [len(np.unique(part)) for part in parts] == [len(part) for part in parts] == [each] * clients
-    assert all(np.array_equal(part, np.sort(part)) for part in parts)
-    assert set(np.concatenate(parts)) <= set(range(len(labels)))
-
-
-def test_drawn_samples_are_drawn_alike():
-    counts = np.bincount(np.concatenate(drawn(np.zeros(50, int), 5000, rng(), 6)), minlength=50)
-    assert abs(counts - 600).max() < 120  # five deviations
-
-
-@pytest.mark.parametrize(("clients", "each"), [(0, 1), (3, 0), (3, 11)])
-def test_more_than_there_is_cannot_be_drawn(clients, each):
-    with pytest.raises(ConfigError, match=f"{clients} clients cannot draw {each} of 10 samples each"):
-        drawn(np.zeros(10, int), clients, rng(), each)
 
 
 def test_uniform_parts_are_random_not_runs_of_neighbours():

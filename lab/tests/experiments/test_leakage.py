@@ -11,7 +11,7 @@ from repshare_lab.audit.pool import Pool, attack_releases, lay_ground
 from repshare_lab.data import load
 from repshare_lab.experiments.catalogue import EXPERIMENTS
 from repshare_lab.experiments.experiment import usual_setting
-from repshare_lab.experiments.leakage import CASES, is_allowed
+from repshare_lab.experiments.leakage import CASES, COLOURS, is_allowed
 
 RESULTS = Path(__file__).parents[3] / "docs" / "results"
 LEAKAGE = EXPERIMENTS["leakage"]
@@ -28,6 +28,7 @@ def test_no_case_is_planned_twice_and_all_clients_have_samples(dataset):
     cells = LEAKAGE.plan(usual_setting(dataset, 60_000), 2)
     assert len({cell.title for cell in cells}) == len(cells)
     assert all(cell.run.setting.samples >= cell.key["samples"] for cell in cells)
+    assert {cell.key["samples"] for cell in cells if cell.key["method"] == "CS"} <= COLOURS.keys()
 
 
 def test_each_sample_is_public_or_tested_on_or_a_clients(pool):
@@ -46,15 +47,6 @@ def test_an_attack_is_chosen_by_the_other_draw(pool):
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-def test_committed_pictures_are_drawn_from_committed_records(folder, tmp_path):
-    dataset = folder.name.partition("-")[2]
-    drawn = LEAKAGE.show(Journal(folder / "records.jsonl").read(), tmp_path, usual_setting(dataset, 60_000))
-    assert {path.name: path.read_bytes() for path in drawn if path.suffix != ".png"} == {
-        path.name: (folder / path.name).read_bytes() for path in drawn if path.suffix != ".png"
-    }
-
-
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_what_the_rule_allows_is_not_told_from_strangers(folder):
     lines = [line for line in Journal(folder / "records.jsonl").read() if line["method"] == "CS"]
     allowed = [line for line in lines if is_allowed(line, folder.name.partition("-")[2])]
@@ -68,20 +60,3 @@ def test_the_command_attacks_releases_without_noise(tmp_path, capsys):
     assert told == json.loads((tmp_path / "leakage.json").read_text())
     assert [(line["releases"], line["d"], line["behind"]) for line in told] == [(1, 3, 40.0), (2, 3, 40.0)]
     assert all(0.4 < area <= 1 for line in told for area in line["auc"])
-
-
-def test_more_samples_than_there_are_is_refused(tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        main(
-            [
-                "privacy",
-                "audit",
-                "--dataset",
-                "digits",
-                "--samples",
-                "4000",
-                "--output",
-                str(tmp_path),
-            ]
-        )
-    assert "there are" in capsys.readouterr().err

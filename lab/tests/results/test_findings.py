@@ -61,5 +61,4 @@ def test_what_still_improves_is_what_rises_by_a_point_in_the_last_fifth():
 def test_a_partition_has_a_name_in_titles():
     assert name_partition({"partition": "dirichlet", "alpha": 0.3}) == "Dirichlet 0.3"
     assert name_partition({"partition": "shards", "classes_per_client": 2}) == "2 classes each"
-    assert name_partition({"partition": "drawn", "samples_per_client": 6}) == "6 samples each, drawn"
     assert name_partition({"partition": "uniform"}) == ""

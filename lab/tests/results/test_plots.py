@@ -22,11 +22,6 @@ def test_accuracy_is_drawn_for_known_and_unknown_methods(tmp_path):
     assert is_picture(tmp_path / "a.png")
 
 
-def test_one_client_one_round_and_one_seed_can_be_drawn(tmp_path):
-    draw_accuracy(lines(["CL"], clients=1, rounds=2, seeds=1), tmp_path / "a.png", "title")
-    assert is_picture(tmp_path / "a.png")
-
-
 def test_partitions_of_few_and_many_clients_can_be_drawn(tmp_path):
     for clients in (1, 5, 300):
         draw_partition(np.random.default_rng(0).integers(0, 9, (clients, 10)), tmp_path / "p.png", "title")

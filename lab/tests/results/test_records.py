@@ -1,11 +1,9 @@
-import json
 from dataclasses import asdict
 
 import pytest
 
 from repshare.cli.terminal import traffic
 from repshare.errors import ConfigError
-from repshare.files import write_atomically
 from repshare_lab.config import Setting
 from repshare_lab.results.records import RunFolder, summarise
 from repshare_lab.results.terminal import curve
@@ -36,31 +34,6 @@ def test_a_seed_counts_with_its_own_last_test():
     assert (summary.bytes_up, summary.client_rounds) == (15, 1)  # of the seeds with a test
 
 
-def test_a_folder_reads_back_whole_lines_only(tmp_path):
-    folder = RunFolder(tmp_path / "run", {"a": 1}, resume=False)
-    folder.records.add([{"x": 1}, {"x": 2}])
-    with folder.records.path.open("a") as file:
-        file.write('{"x": 3')
-    assert folder.records.read() == [{"x": 1}, {"x": 2}]
-
-
-def test_a_folder_that_holds_something_else_is_left_alone(tmp_path):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "thesis.tex").write_text("years of work")
-    for resume in (True, False):
-        with pytest.raises(ConfigError, match="holds other files"):
-            RunFolder(tmp_path / "run", {"a": 1}, resume=resume)
-    assert [path.name for path in (tmp_path / "run").iterdir()] == ["thesis.tex"]
-
-
-def test_a_folder_knows_its_own_description(tmp_path):
-    RunFolder(tmp_path / "run", {"a": (1, 2)}, resume=False)
-    RunFolder(tmp_path / "run", {"a": (1, 2)}, resume=True)
-    with pytest.raises(ConfigError, match=r"a \[1, 2\] there, \[1, 3\] here"):
-        RunFolder(tmp_path / "run", {"a": (1, 3)}, resume=True)
-    assert json.loads((tmp_path / "run/run.json").read_text())["made_with"]["repshare"]
-
-
 def test_what_an_earlier_version_did_not_know_of_stood_at_its_default(tmp_path):
     setting = asdict(Setting(dataset="digits"))
     older = {**setting, "policy": {key: value for key, value in setting["policy"].items() if key != "precision"}}
@@ -82,15 +55,6 @@ def test_an_option_that_is_gone_counts_only_where_it_changed_the_run(tmp_path):
     RunFolder(tmp_path / "other", {"setting": {**setting, "kernels": "stacked"}}, resume=False)
     with pytest.raises(ConfigError, match=r"kernels 'stacked' there, None here.*eaadb79 is the last commit"):
         RunFolder(tmp_path / "other", {"setting": setting}, resume=True)
-
-
-def test_an_interrupted_write_leaves_the_old_text(tmp_path):
-    path = tmp_path / "file"
-    write_atomically(path, "old")
-    with pytest.raises(UnicodeEncodeError):
-        write_atomically(path, "new \ud800")
-    assert path.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_curves_and_traffic_are_readable():

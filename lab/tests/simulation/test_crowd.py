@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from repshare.errors import ConfigError, Refused
+from repshare.errors import Refused
 from repshare.space.agreement import Agreement
 from repshare.space.dual import Dual
 from repshare.space.solution import Total
@@ -88,23 +88,9 @@ def test_a_release_that_is_refused_among_many_is_named(splits, inline):
     simulation.play(tuple(range(5)))
     with pytest.raises(Refused, match="round 3, client 1: client 1 published round 2 already: 1 is older"):
         simulation._accept(late)
-    simulation.attackers = frozenset(range(9))
-    simulation._accept(late)
 
 
 def test_what_a_client_published_is_not_kept_with_it(splits, inline):
     simulation = Simulation(make_run("CS", 0, CROWD), splits, inline, None)
     simulation.play(tuple(range(24)))
     assert {inline._worker.client(index).exchange for index in range(24)} == {None}
-
-
-def test_more_clients_than_samples_learn_together_from_drawn_ones(splits, inline):
-    setting = replace(CROWD, samples=60, clients=80, partition="drawn", samples_per_client=4, dropout=0)
-    run = make_run("CS", 0, setting)
-    *_, last = bits(run, splits, inline)
-    assert len(last) == 80
-    assert last[0].test_accuracy > 0.6
-    plan = Simulation(run, splits, inline, None).plan
-    assert {len(plan.part(client)) for client in range(80)} == {4}
-    with pytest.raises(ConfigError, match="with drawn samples, honest clients have those that attackers make noise"):
-        replace(setting, attackers=0.1, attack="noise")

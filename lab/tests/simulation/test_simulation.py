@@ -1,6 +1,6 @@
 import os
 import signal
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,7 @@ from repshare.errors import ConfigError, ModelError, Refused, WorkerFailed
 from repshare_lab.config import Run, Setting
 from repshare_lab.experiments.comparison import plan_comparison
 from repshare_lab.simulation import Checkpoint, Inline, Processes, resolve, schedule, simulate
-from repshare_lab.simulation.plan import make_plan, make_start
+from repshare_lab.simulation.plan import choose_noisy, make_plan
 from repshare_lab.simulation.rounds import Simulation
 from repshare_lab.simulation.workers import Worker
 from support.simulations import bits
@@ -18,7 +18,7 @@ from support.simulations import bits
 SMALL = Setting(dataset="digits", samples=150, clients=3, rounds=3, eval_every=2, model=("lenet5",))
 HEADER = 320  # bytes: names, types, shapes and the round, as JSON
 ABSENT = "cuda:99"  # here and elsewhere
-METHODS = ["CL", "IL", "FL", "FD", "RS", "SL", "FC"]
+METHODS = ["CL", "IL", "FL", "FD", "RS", "FC"]
 
 
 def test_the_same_seed_gives_the_same_bits_and_another_does_not(splits, inline):
@@ -99,22 +99,6 @@ def test_traffic_is_counted_to_the_byte(splits, inline):
     assert {record.bytes_up for records in bits(Run("IL", 0, SMALL), splits, inline) for record in records} == {0}
 
 
-def test_split_learning_counts_the_batches_that_cross_and_nothing_else(splits, inline):
-    features, gradients = 50 * (84 * 4 + 4), 50 * 84 * 4  # for each of 50 samples; features have labels
-    for records in bits(Run("SL", 0, SMALL), splits, inline):
-        for record in records:
-            assert 0 < record.bytes_up - features < 2 * HEADER  # two batches, of 32 and 18
-            assert 0 < record.bytes_down - gradients < 2 * HEADER
-
-
-def test_split_learning_tests_the_average_head_that_everyone_goes_on_from(splits, inline):
-    (*_, views), heads = ([inline.look() for _ in simulate(Run("SL", 0, SMALL), splits, inline)]), []
-    for view in views.values():
-        heads.append((view.weight.tolist(), view.bias.tolist()))
-    assert heads[0] == heads[1] == heads[2]  # the last round was tested
-    assert not (views[0].features == views[1].features).all()  # each has features of its own
-
-
 def test_a_look_changes_nothing_and_sees_the_same_from_anywhere(splits, inline, processes):
     run, seen = Run("RS", 0, SMALL), []
     expected = bits(run, splits, inline)
@@ -136,12 +120,6 @@ def test_a_run_leaves_nothing_on_disk_once_the_next_has_begun(splits, inline, pr
             rooms += scratch.iterdir()
         assert len(rooms) == len(set(rooms)) == 2
         assert scratch.name.startswith("repshare-")
-
-
-def test_clients_that_lack_classes_take_part(splits, inline):
-    shards = replace(SMALL, partition="shards", classes_per_client=4, clients=5)
-    records = bits(Run("RS", 0, shards), splits, inline)[-1]
-    assert all(record.kd is not None for record in records)
 
 
 def test_different_models_share_and_fedavg_refuses_them(splits, inline, tmp_path):
@@ -222,14 +200,6 @@ def an_interrupt_leaves_them_out_of_step(splits, workers, tmp_path):
     assert Checkpoint(tmp_path / "c", run).manifest.round == 0
 
 
-def test_what_is_left_open_is_the_papers():
-    filled = resolve(Setting(dataset="mnist"), 60_000)
-    assert (filled.samples, filled.rounds, filled.model) == (1200, 100, ("lenet5",))
-    filled = resolve(Setting(dataset="cifar10"), 50_000)
-    assert (filled.samples, filled.rounds, filled.model) == (10_000, 20, ("resnet18",))
-    assert list(asdict(filled)) == list(asdict(Setting()))  # run.json has the same lines
-
-
 def test_what_a_setting_leaves_open_is_filled_in(splits, inline):
     left = Setting(dataset="digits", samples=40, clients=2)
     filled = resolve(left, len(splits.train.labels))
@@ -241,27 +211,11 @@ def test_what_a_setting_leaves_open_is_filled_in(splits, inline):
     assert Simulation(Run("RS", 0, left), splits, inline, None).run.setting.rounds == 60
 
 
-def test_the_device_is_found_where_it_is_left_open():
-    assert resolve(Setting(dataset="digits", device="auto"), 1200).device in ("cpu", "cuda", "mps")
-    assert resolve(Setting(dataset="digits"), 1200).device == "cpu"
-
-
-def test_more_samples_than_there_are_is_refused():
-    with pytest.raises(ConfigError, match="1200 training samples: 1300 are too many"):
-        resolve(Setting(dataset="digits", samples=1300), 1200)
-
-
 DROPOUT = """
 from torch import nn
 def model(channels, classes):
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 84), nn.Tanh(), nn.Dropout(0.5), nn.Linear(84, classes))
 """
-
-
-def test_dropout_does_not_depend_on_the_number_of_workers(splits, inline, processes, tmp_path):
-    (tmp_path / "drop.py").write_text(DROPOUT)
-    run = Run("RS", 0, replace(SMALL, model=(f"{tmp_path}/drop.py:model",)))
-    assert bits(run, splits, processes) == bits(run, splits, inline)
 
 
 def test_every_client_and_seed_starts_from_weights_of_its_own(splits):
@@ -272,23 +226,12 @@ def test_every_client_and_seed_starts_from_weights_of_its_own(splits):
     assert len({tuple(start) for start in starts}) == 6
 
 
-def test_the_common_start_of_fedavg_follows_the_seed(splits):
-    first, other = (make_start(make_plan(Run("FL", seed, SMALL), splits)) for seed in (0, 1))
-    assert not (first.head.weight == other.head.weight).any()
-
-
 def test_images_are_normalised_by_the_samples_that_are_used(splits):
     plan = make_plan(Run("IL", 0, SMALL), splits)
     assert plan.train_inputs.shape[0] == 150
     assert abs(plan.train_inputs.mean()) < 1e-6
     assert plan.train_inputs.std() == pytest.approx(1, abs=1e-5)
     assert plan.test_inputs.std() != pytest.approx(1, abs=1e-5)
-
-
-def test_weighting_by_samples_is_a_choice_that_shows(splits, inline):
-    unequal = replace(SMALL, partition="dirichlet", alpha=1.0)
-    weighted, same = (bits(Run("RS", 0, replace(unequal, weighted=w)), splits, inline) for w in (True, False))
-    assert weighted != same
 
 
 @pytest.mark.parametrize(
@@ -316,3 +259,18 @@ def test_peers_can_be_named_whatever_methods_are_compared(splits):
 def test_a_refused_release_is_told_with_round_and_client(splits, inline):
     with pytest.raises(Refused, match=r"round 1, client 1: a vector of length .* norm_bound is 0.001"):
         bits(Run("RS", 0, replace(SMALL, norm_bound=0.001)), splits, inline)
+
+
+def test_partners_of_noise_are_the_seeds_choice_and_keep_their_labels(splits):
+    run = Run("IL", 0, resolve(replace(SMALL, noise_partners=0.4, clients=5), splits))
+    plan, usual = (
+        make_plan(run, splits),
+        make_plan(replace(run, setting=replace(run.setting, noise_partners=0)), splits),
+    )
+    noisy = choose_noisy(run.setting, 0, 5)
+    assert len(noisy) == 2
+    assert noisy == choose_noisy(run.setting, 0, 5) != choose_noisy(run.setting, 1, 5)
+    for client in range(5):
+        same = plan.train_inputs[plan.part(client)] == usual.train_inputs[plan.part(client)]
+        assert same.all() == (client not in noisy)
+    assert (plan.train_labels == usual.train_labels).all()

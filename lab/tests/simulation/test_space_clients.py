@@ -15,7 +15,7 @@ from repshare.methods import CA, CS
 from repshare.sharing import wire
 from repshare.sharing.parts import BESIDE, MOST_WEIGHT, SHRINKAGES, Part, as_release
 from repshare.sharing.task import make_space_task
-from repshare.space import Patches, choose
+from repshare.space import Patches
 from repshare.space.agreement import Agreement
 from repshare_lab.config import Setting
 from repshare_lab.simulation import simulate
@@ -166,26 +166,6 @@ def test_only_samples_and_classes_that_may_be_shared_count(halves):
     assert set(np.flatnonzero(left.vectors[:10, DIMENSION + 1])) == {1, 2, 7}
     centre = COMMON.space(own[0][:150][rows]).mean(dim=0)
     assert left.vectors[10, :DIMENSION] == pytest.approx(centre.numpy(), abs=1e-4)
-
-
-def test_a_sample_that_may_not_be_shared_changes_nothing_that_leaves(halves):
-    (own, _), _ = halves
-    policy = Policy(share_samples=tuple(range(100)), precision="fp32", held_out=0.0)
-    bodies = []
-    for factor in (1, -1):
-        images = own[0].clone()
-        images[100:] *= factor
-        client = make_client((images, own[1]), make_board(), policy=policy)
-        client.round()
-        bodies += client.exchange.bodies
-    assert bodies[0] == bodies[1]
-
-
-def test_a_client_of_which_nothing_may_be_shared_is_refused(halves):
-    (own, _), _ = halves
-    zeros = tuple((own[1] == 0).nonzero()[:, 0].tolist())
-    with pytest.raises(ConfigError, match="a has no sample that may be shared: see share_samples, share_classes"):
-        make_client(own, policy=Policy(share_samples=zeros, share_classes=(3,)))
 
 
 def test_an_average_of_too_few_samples_does_not_leave(halves):
@@ -443,12 +423,6 @@ def test_releases_that_are_lost_lead_nobody_astray(digits):
         assert record.test_accuracy > 0.85
 
 
-def test_the_default_space_is_the_one_that_suits_the_data(halves):
-    (own, _), _ = halves
-    client = make_client(own, method=CA, space=None)
-    assert client.learner.agreement == Agreement(choose((), own[0][:1], 0))
-
-
 def test_a_client_of_another_space_is_told_both_and_trains_alone(halves):
     (own, other), test = halves
     board, elsewhere = make_board(), Agreement(replace(COMMON.space, seed=1))
@@ -503,30 +477,3 @@ def test_a_run_in_a_common_space_is_over_after_fewer_rounds():
 def test_what_a_common_classifier_cannot_do_is_refused_before_it_begins(splits, inline, method, changes, words):
     with pytest.raises(ConfigError, match=words):
         next(simulate(make_run(method, 0, replace(SETTING, **changes)), splits, inline))
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"shrinkage": 0.0}, "shrinkage must be above 0 and finite, not 0.0"),
-        ({"loss": "hinge"}, "loss must be one of squared, discriminant, not 'hinge'"),
-        ({"space_rounds": 0}, "space_rounds must be a whole number of at least 1, not 0"),
-    ],
-)
-def test_a_setting_of_a_common_classifier_that_makes_no_sense_is_refused(changes, words):
-    with pytest.raises(ConfigError, match=words):
-        replace(SETTING, **changes)
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"held_out": 1.0}, "held_out must be at least 0 and below 1, not 1.0"),
-        ({"held_out": -0.1}, "held_out must be at least 0 and below 1, not -0.1"),
-        ({"releases": 0}, "releases must be a whole number of at least 1, not 0"),
-        ({"precision": "fp8"}, "precision must be one of fp32, fp16, int8, not 'fp8'"),
-    ],
-)
-def test_a_policy_of_a_common_classifier_that_makes_no_sense_is_refused(changes, words):
-    with pytest.raises(ConfigError, match=words):
-        Policy(**changes)

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from repshare.records import Line
-from repshare_lab.config import ResolvedSetting, Setting
-from repshare_lab.experiments.experiment import Cell, Row, make_cell
+from repshare_lab.config import Setting
 from repshare_lab.results.plots import STYLES, draw_by_epsilon, panels, save, tidy
 from repshare_lab.results.records import entry, find
 from repshare_lab.results.terminal import markdown
@@ -27,17 +26,8 @@ AMOUNTS = {
     "mnist": (DataSize(1200, 256), DataSize(6000, 256), DataSize(60000, 512)),
     "fashion_mnist": (DataSize(6000, 256), DataSize(60000, 512)),
 }
-# One release takes the whole budget. Noise is that of one client if its members share it in a secure sum.
-PRIVATE: dict[str, Any] = {"adjacency": "add-remove", "seeded_noise": True}
-SHARED: dict[str, Any] = {**PRIVATE, "noise_shares": CLIENTS}
-KINDS: dict[str, dict[str, Any]] = {  # of private releases: what their titles end in, and their policies
-    "": SHARED,
-    ", common part": {**SHARED, "sums_only": True},
-    ", own noise": PRIVATE,
-    ", own noise, common part": {**PRIVATE, "sums_only": True},
-    ", replaced, common part": {**SHARED, "adjacency": "replace", "sums_only": True},
-}
-AT_ONE = (", own noise, common part", ", replaced, common part")  # kinds that are computed for ε = 1 only
+KINDS = ("", ", common part", ", own noise", ", own noise, common part", ", replaced, common part")  # ends of titles
+AT_ONE = (", own noise, common part", ", replaced, common part")  # kinds that were computed for ε = 1 only
 LEVELS = {  # rows without noise, and their dashes
     "CA": "--",
     "CA, reduced space": (0, (1, 1)),
@@ -45,9 +35,7 @@ LEVELS = {  # rows without noise, and their dashes
     "CS, no noise": (0, (5, 1)),
     "CA, 5 classes each": (0, (3, 1, 1, 1)),
 }
-NOISY_PARTNERS = {"attackers": 0.9, "attack": "noise"}
-HALF = {"partition": "shards", "classes_per_client": 5}  # of the classes: what a client alone cannot know
-HALVES = (0.5, 1.0, 3.0)  # ε for such clients
+HALVES = (0.5, 1.0, 3.0)  # ε for clients with half of the classes
 # ScatterNet features and a linear model by DP-SGD (Tramèr and Boneh, 2021): one party with all 60,000 samples.
 ANCHORS = {("mnist", 60000): (3.0, 98.7), ("fashion_mnist", 60000): (3.0, 89.7)}
 
@@ -67,50 +55,16 @@ CURVES: dict[str, dict[str, Any]] = {
 TRAINED = tuple(f"FL, ε = {epsilon:g}" for epsilon in EPSILONS)
 
 
-def rows(amount: DataSize) -> list[Row]:
+def titles(samples: int) -> list[str]:
     """Return the rows of an amount of data."""
-    space = ("patches", "filters=24", f"components={amount.components}")
-    once = {"loss": "discriminant", "space": space, "space_rounds": 2, "rounds": 2, "eval_every": 2}
-    levels = [
-        Row("CA", "CA", {"rounds": 1, "eval_every": 1}),
-        Row("CA, reduced space", "CA", {**once, "space_rounds": 1, "rounds": 1, "eval_every": 1}),
-        Row("CS, no noise", "CS", once),
-        Row("CS, no noise, common part", "CS", once, {"sums_only": True}),
-    ]
-    if amount.samples <= 6000:
-        levels.append(Row("CS, 10 rounds, no noise", "CS", {"rounds": 10, "space_rounds": 10, "eval_every": 10}))
-    private = [
-        Row(f"CS, ε = {epsilon:g}{ending}", "CS", once, {**policy, "epsilon": epsilon})
-        for ending, policy in KINDS.items()
-        for epsilon in ((1.0,) if ending in AT_ONE else EPSILONS)
-    ]
-    beside = [
-        Row(
-            f"CS, ε = 1{ending}, others send noise", "CS", {**once, **NOISY_PARTNERS}, {**KINDS[ending], "epsilon": 1.0}
-        )
-        for ending in ("", ", common part")
-    ]
-    if amount.samples <= 6000:
-        sided = {epsilon: {**SHARED, "epsilon": epsilon} for epsilon in HALVES}
-        beside += [
-            Row("CA, 5 classes each", "CA", {"rounds": 1, "eval_every": 1, **HALF}),
-            Row("CS, no noise, 5 classes each", "CS", {**once, **HALF}),
-            *(Row(f"CS, ε = {e:g}, 5 classes each", "CS", {**once, **HALF}, policy) for e, policy in sided.items()),
-        ]
-    return [*levels, *private, *beside]
-
-
-def plan(setting: ResolvedSetting, seeds: int) -> list[Cell]:
-    """Plan every way to learn with every amount of data, seed by seed."""
+    few = samples <= 6000
     return [
-        make_cell(
-            {"samples": amount.samples, "row": row.title, "seed": seed},
-            row._replace(setting={"samples": amount.samples, "clients": CLIENTS, **row.setting}),
-            setting,
-        )
-        for amount in AMOUNTS.get(setting.dataset, ())
-        for seed in range(seeds)
-        for row in rows(amount)
+        *("CA", "CA, reduced space", "CS, no noise", "CS, no noise, common part"),
+        *(["CS, 10 rounds, no noise"] if few else []),
+        *(f"CS, ε = {e:g}{ending}" for ending in KINDS for e in ((1.0,) if ending in AT_ONE else EPSILONS)),
+        *(f"CS, ε = 1{ending}, others send noise" for ending in KINDS[:2]),
+        *(["CA, 5 classes each", "CS, no noise, 5 classes each"] if few else []),
+        *([f"CS, ε = {e:g}, 5 classes each" for e in HALVES] if few else []),
     ]
 
 
@@ -119,9 +73,8 @@ def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
     amounts = [amount for amount in AMOUNTS[setting.dataset] if find(lines, "accuracy", samples=amount.samples)]
     if not amounts:
         return []
-    titles = dict.fromkeys(row.title for amount in amounts for row in rows(amount)) | dict.fromkeys(TRAINED)
     table = []
-    for title in titles:
+    for title in dict.fromkeys([*(title for amount in amounts for title in titles(amount.samples)), *TRAINED]):
         found = [find(lines, "accuracy", samples=amount.samples, row=title) for amount in amounts]
         if any(found):
             table.append([title, *(f"{entry(each)} ({len(each)})" if each else "" for each in found)])
