@@ -5,7 +5,6 @@ set -euo pipefail
 url=$1 token=$2 party=$3
 
 repshare join "$url" --party "$party" --token-file "$token" --dry-run --agreement agreement.json
-repshare join --alone --party "$party" --agreement agreement.json --rounds 2 --state alone
 
 repshare join "$url" --party "$party" --token-file "$token" --state mine --compare &
 joined=$!

@@ -6,7 +6,6 @@ A line of a description is a sentence, or several. The help adds the default, un
 from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar
 
-from repshare import moved
 from repshare.config import Aggregation, Policy, SpaceLoss
 from repshare.errors import ConfigError
 from repshare.fields import check_fits, check_not_negative, check_one_of, check_positive, check_whole, check_within
@@ -14,7 +13,6 @@ from repshare.fields import check_fits, check_not_negative, check_one_of, check_
 Attack = Literal["flip", "scale", "noise", "permuted"]
 
 
-@moved.refuses_old_names
 @dataclass(frozen=True)
 class Setting:
     """The values that all methods of a comparison have in common."""

@@ -13,11 +13,10 @@ LeNet5, ResNet9, ResNet18, split      the paper's models; any other classifier a
 errors      everything raised on purpose
 """
 
-import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from repshare import imports, moved
+from repshare import imports
 
 if TYPE_CHECKING:
     from repshare import errors, space
@@ -86,8 +85,4 @@ def __getattr__(name: str) -> Any:
                 raise imports.missing(error) from error
     if name in __all__:  # a module
         return import_module(f"repshare.{name}")
-    moved.check(f"repshare.{name}")
     raise AttributeError(f"module 'repshare' has no attribute {name!r}")
-
-
-sys.meta_path.append(moved.Finder())

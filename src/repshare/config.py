@@ -4,9 +4,8 @@ A line of a description is a sentence, or several. The help adds the default, un
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-from repshare import moved
 from repshare.errors import ConfigError
 from repshare.fields import check_fits, check_not_negative, check_one_of, check_positive, check_whole
 
@@ -145,7 +144,6 @@ class SpaceOptions:
     """CS, loss discriminant: read the total as it is, without a correction by the client's own samples."""
 
 
-@moved.refuses_old_names
 @dataclass(frozen=True, kw_only=True)
 class Policy(SpaceOptions, RepresentationOptions, PrivacyOptions, SharingOptions, TrainingOptions):
     """One client's own choices: how it learns, and what it lets others see (tunable collaboration).
@@ -165,8 +163,3 @@ class Policy(SpaceOptions, RepresentationOptions, PrivacyOptions, SharingOptions
         check_fits(self, ["delta"], "above 0 and below 1", lambda value: 0 < value < 1)
         if isinstance(self.peers, str):
             raise ConfigError(f"peers must be several names, not the text {self.peers!r}")
-
-
-def __getattr__(name: str) -> Any:
-    moved.check(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,11 +10,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from repshare import moved
 from repshare.errors import ConfigError
 from repshare.files import write_atomically
 from repshare.records import Description, Folder, Line
 from repshare_lab.config import Setting
+
+RENAMED = {  # options of records before this version
+    "common_precision": "precision",
+    "keep_to_self": "prefer_own",
+    "common_only": "sums_only",
+    "common_rounds": "space_rounds",
+}
 
 
 class RunFolder(Folder):
@@ -174,7 +180,7 @@ def with_defaults(description: dict[str, Any]) -> dict[str, Any]:
 
 def _renamed(options: dict[str, Any]) -> dict[str, Any]:
     """Options under their present names."""
-    return {moved.OPTIONS.get(name, name): value for name, value in options.items()}
+    return {RENAMED.get(name, name): value for name, value in options.items()}
 
 
 def _renamed_policy(policy: dict[str, Any]) -> dict[str, Any]:

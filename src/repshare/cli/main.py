@@ -15,14 +15,6 @@ from repshare.errors import ConfigError, RepshareError, StoreError, WorkerFailed
 
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
 HELP = ("-h", "--help")
-REMOVED = {
-    "plan": "repshare compare --epsilon E shows what a budget costs; d934b08 is the last commit that plans noise",
-    "run": "repshare compare --methods RS runs one method",
-    "--tyro-write-completion": "there is no tab completion any more",
-    "--help-all": "repshare COMMAND --help describes all options",
-    "export": "repshare relay backup copies all tasks; befa941 is the last commit that writes one task to a file",
-    "import": "befa941 is the last commit that reads a task from a file; repshare relay restore reads a backup",
-}
 
 
 class Command(NamedTuple):
@@ -165,8 +157,6 @@ def _carry_out(program: str, group: CommandGroup, arguments: list[str]) -> None:
         parser.call(rest)
     elif first == "--version":
         print(f"repshare {__version__}")
-    elif first in REMOVED:
-        raise ConfigError(f"{first} is gone: {REMOVED[first]}")
     elif f"{program} {first}".removeprefix("repshare ") in LABORATORY:
         raise ConfigError(f"{program} {first} is a command of the laboratory: {imports.how_to_install('lab')}")
     else:

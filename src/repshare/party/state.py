@@ -29,8 +29,7 @@ SHARED = "shared.marks"  # keyed hashes of the samples behind what was shared la
 SECRET, SECRET_BYTES = "held-out.secret", 32
 CLIENT = "client.state"
 LEARNED = (network_learner.FILE, space_learner.FILE)  # a party has one of them
-CONTROLS, CONTROL = "controls.jsonl", ".control"
-WITH_NETWORK = "055caf8"  # the last commit whose clients of a space have a network, too
+CONTROLS = "controls.jsonl"
 
 
 @dataclass(frozen=True)
@@ -38,13 +37,13 @@ class OwnRecord(Record):
     """A party's account of one round, for itself: also what a test measured beside accuracy."""
 
     metrics: Measures | None = None
-    """Balanced accuracy, AUROC, calibration error, and each class's recall; None in a round without a test."""
+    """Balanced accuracy, AUROC, calibration error, and each class's recall; None without test data."""
 
 
-def play_round(client: Client, *, test: bool) -> OwnRecord:
-    """Carry out a round, with all measures of a test."""
+def play_round(client: Client) -> OwnRecord:
+    """Carry out a round, with all measures of a test if there are test data."""
     record = client.round(test=False)
-    metrics = client.measure() if test and client.test is not None else None
+    metrics = None if client.test is None else client.measure()
     accuracy = None if metrics is None else metrics.accuracy
     return OwnRecord(**{**vars(record), "test_accuracy": accuracy, "metrics": metrics})
 
@@ -114,7 +113,7 @@ class State:
 
     model.safetensors has the model's weights, by their names in its state_dict; in a space, classifier.safetensors is
     the classifier in hand, total the last total of a group, and held-out.secret decides which samples are held out.
-    With controls (see `controls`), controls.jsonl has their rounds, and a file of each its last one.
+    With controls (see `controls`), controls.jsonl has their rounds.
     privacy.jsonl is the ledger of what its releases have cost; it is never reset. privacy.release is the
     last one that was charged, until it is acknowledged. Only the owner may read any of this.
     """
@@ -125,9 +124,7 @@ class State:
         self._ledger, self._restarted = path / LEDGER, False
         self.total = path / TOTAL
         self.others: int | None = None  # behind what was learned, as far as known
-        described = _describe(client, membership)
-        _refuse_network(path, described)
-        self.folder = Folder(path, described, resume=True, option="--state", private=True)
+        self.folder = Folder(path, _describe(client, membership), resume=True, option="--state", private=True)
         self.records = self.folder.records  # one line a round
         if client.learner.secret is not None:
             self._keep_secret(client.learner.secret)
@@ -194,10 +191,10 @@ class State:
         save(self.client, self._path)
         self._keep_files()
 
-    def play(self, *, test: bool) -> OwnRecord:
+    def play(self) -> OwnRecord:
         """Carry out a round, and keep it."""
         client = self.client
-        record = play_round(client, test=test)
+        record = play_round(client)
         if isinstance(client.trouble, Outdated):
             spent = "; the ledger was lost with it, and its ε adds to the new one's" if client.guard else ""
             raise Outdated(
@@ -258,8 +255,7 @@ class State:
     def clear(self) -> None:
         """Forget all rounds, and what was not acknowledged. The ledger stays."""
         self._restarted = True
-        controls = [self.folder.path / CONTROLS, *self.folder.path.glob(f"*{CONTROL}")]
-        for path in (self._path, self._teacher, self.total, *self.learned, *controls):
+        for path in (self._path, self._teacher, self.total, *self.learned, self.folder.path / CONTROLS):
             path.unlink(missing_ok=True)
         self.records.keep_only([])
 
@@ -335,17 +331,6 @@ def _describe(client: Client, membership: Membership) -> dict[str, Any]:
         "seed": client.seed,
         **client.learner.identity(),
     }
-
-
-def _refuse_network(path: Path, described: dict[str, Any]) -> None:
-    """Refuse the folder of an earlier version, whose clients in a space had a network, too."""
-    run = path / "run.json"
-    if "model" in described or not run.exists():
-        return
-    with suppress(ValueError, TypeError):  # a damaged one is refused when it is read as a whole
-        if "model" in json.loads(run.read_text()):
-            told = f"{WITH_NETWORK} is the last commit that reads it. Choose another --state"
-            raise ConfigError(f"{path} is of a version whose clients in a space had a network, too: {told}")
 
 
 def _name(client: Client) -> str:

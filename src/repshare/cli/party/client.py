@@ -43,8 +43,6 @@ class WorkOptions:
     (λ_length 10, or the policy's)."""
     seed: int = 0
     """Seed of the starting weights and of all random choices."""
-    eval_every: int = 1
-    """Number of rounds between tests, if the party has test data."""
     pace: float = 0.0
     """Minimum duration of a round, so that slower parties can keep up."""
     device: str = "cpu"
@@ -58,7 +56,7 @@ class WorkOptions:
     """Print one JSON object for each round, and one at the end, on standard output, and nothing else there."""
 
     def __post_init__(self) -> None:
-        check_least(self, rounds=1, eval_every=1, threads=1)
+        check_least(self, rounds=1, threads=1)
         check_within(self, 0, 1_000_000, "pace")
 
 
@@ -75,20 +73,18 @@ def make_client(
     task: "Task | None" = None,
     *,
     folder: Path | None = None,
-    alone: bool = False,
     accept_space: bool = False,
 ) -> "Client":
     """Make the client of `file.py:function`. It shares no average of fewer samples than the task's or its own bound.
 
     It learns from no vector that is longer than the task's bound. In a common space, its method is CS, and the secret
-    of its state folder decides which samples are held out. `alone`: it shares nothing. `accept_space`: a task's space
-    may be any, without a copy of its agreement.
+    of its state folder decides which samples are held out. `accept_space`: a task's space may be any, without
+    a copy of its agreement.
     """
     import torch
 
     from repshare.client import Client
     from repshare.methods import CS, RS
-    from repshare.party.controls import without_others
     from repshare.party.party import agree, read_data
     from repshare.party.state import read_secret
     from repshare.space.agreement import check_usual
@@ -103,13 +99,12 @@ def make_client(
         policy = replace(policy, prefer_own=space is not None)
     if task is not None and task.group_members:
         policy = replace(policy, m_up=0)  # observations are one client's own, and no sum hides them
-    together = RS if space is None else CS
     client = Client(
         party.model,
         data,
         name=name,
-        policy=without_others(policy) if alone else policy,
-        method=together.control if alone else together,
+        policy=policy,
+        method=RS if space is None else CS,
         space=space,
         classes=None if space is None or task is None else task.classes,
         test=test,

@@ -80,7 +80,6 @@ def join(
     work: WorkOptions,
     policy: Policy,
     secure: SecureSumOptions,
-    alone: bool = False,
 ) -> None:
     """Train with others through a relay, round after round; only averages leave this machine.
 
@@ -98,14 +97,9 @@ def join(
 
     repshare join http://127.0.0.1:8000 --party party.py:alice --name alice --task digits --rounds 50
 
-    repshare join --alone --party party.py:alice --rounds 50
-
     Args:
         party: A function without parameters in a file, which returns repshare.Party(model=…, data=…, test=…).
         url: Address of the relay.
-        alone: Learn without a relay, in a state folder of its own. Nothing is sent.
-            With --agreement, the common space is used alone. --name gives the same starting weights and batches as at
-            a relay. Default: the name of the party's function.
     """
     from repshare.exchange.http import LOG
     from repshare.party.party import check_fit, check_reference
@@ -113,9 +107,6 @@ def join(
 
     check_reference(party)
     console = Console(stderr=work.json)
-    if alone:
-        _learn_alone(party, connection, work, policy, console)
-        return
     if connection.token_file is not None and connection.token_file.exists() and others_may_read(connection.token_file):
         token = f"the token file {connection.token_file} can be read by other users of this machine"
         say(console, f"warning: {token}: chmod 600 {connection.token_file}", "yellow")
@@ -126,7 +117,7 @@ def join(
         _preview(make_client(party, connection.name or "client", work, policy), work, secure, console)
         return
     if not url:
-        raise ConfigError("give the relay's address, as in repshare join https://relay.example.org; or --alone")
+        raise ConfigError("give the relay's address, as in repshare join https://relay.example.org")
     show_log(console, LOG, level=logging.INFO)
     with closing(_connect(url, connection)) as exchange:
         membership = exchange.describe()
@@ -152,22 +143,6 @@ def join(
                 group.keep_in(state.total)
                 state.attach(group)
             run_rounds(state, exchange, work, console, reconnected="the relay is back", group=group)
-
-
-def _learn_alone(
-    party: str, connection: ConnectionOptions, work: WorkOptions, policy: Policy, console: Console
-) -> None:
-    from repshare.exchange.relay import Membership
-    from repshare.party.state import State
-
-    for option, given in (("--dry-run", work.dry_run), ("--report", work.report), ("--compare", work.compare)):
-        if given:
-            raise ConfigError(f"{option} is for learning with others: leave it or --alone out")
-    name = connection.name or party.rpartition(":")[2]
-    client = make_client(party, name, work, policy, alone=True)
-    state = State(choose_folder(work, "alone", name), client, Membership("alone", name, client.learner.task()))
-    with state.folder:
-        run_rounds(state, None, work, console)
 
 
 def _preview(client: "Client", work: WorkOptions, secure: SecureSumOptions, console: Console) -> None:

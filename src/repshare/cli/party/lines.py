@@ -22,10 +22,8 @@ def first_line(state: "State") -> str:
     learner = client.learner
     resuming = f", resuming after round {client.round_number}" if client.round_number else ""
     size, means = f"{learner.classes} classes, d' = {learner.dimension:,}", learner.describe().name
-    place = f"in {membership.task}" if client.method.serve is not None else "alone"
-    return (
-        f"{client.name} {place} ({size}) with {means} and {len(learner.samples):,} samples{resuming}; state in {folder}"
-    )
+    samples = f"{len(learner.samples):,} samples{resuming}"
+    return f"{client.name} in {membership.task} ({size}) with {means} and {samples}; state in {folder}"
 
 
 def round_line(record: "Record", judged_on: str) -> str:
@@ -72,7 +70,6 @@ def print_summary(state: "State", controls: "Controls | None", console: Console,
     tests = "" if metrics is None else f"test accuracy {metrics.accuracy:.2%} ({_in_words(metrics)}); "
     trouble = f"; trouble in {troubled} of them" if troubled else ""
     sent = f"sent {terminal.traffic(up)} and received {terminal.traffic(down)} in all"
-    sent = sent if client.method.serve is not None else "nothing was sent"
     compared = ""
     if alone is not None and together is not None:
         compared = f"{_compare(alone, together, state.others, client.learner.judged_on)}; "

@@ -28,17 +28,14 @@ REMIND_SECONDS = 60.0  # between two lines that say what is waited for
 
 def run_rounds(
     state: "State",
-    exchange: "RelayExchange | PeerExchange | None",
+    exchange: "RelayExchange | PeerExchange",
     work: WorkOptions,
     console: Console,
     *,
     reconnected: str = "",
     group: "SecureExchange | None" = None,
 ) -> None:
-    """Continue round after round from where the state is. `reconnected` is printed after trouble.
-
-    Without an exchange, the client learns alone.
-    """
+    """Continue round after round from where the state is. `reconnected` is printed after trouble."""
     from repshare.exchange.relay import RelayExchange
     from repshare.party.controls import Controls
     from repshare.records import to_json
@@ -46,8 +43,7 @@ def run_rounds(
     client = state.client
     with interruptible("the same command continues from here") as until_interrupted:
         if work.restart:
-            if exchange is not None:
-                exchange.withdraw()
+            exchange.withdraw()
             state.clear()
         controls = Controls(state.folder.path, client) if work.compare else None
         state.restore()
@@ -56,8 +52,7 @@ def run_rounds(
             say(console, line)
         _warn(client, console)
         if controls is not None:
-            controls.restore()
-            controls.catch_up(eval_every=work.eval_every, last=work.rounds)
+            controls.catch_up()
         before, remind = None, -math.inf
         for record in until_interrupted(_rounds(state, exchange, group, work, console)):
             if record is None:
@@ -75,7 +70,7 @@ def run_rounds(
             if work.report and isinstance(exchange, RelayExchange) and not isinstance(client.trouble, ExchangeError):
                 _report(exchange, client, record, console)
             if controls is not None:
-                controls.catch_up(eval_every=work.eval_every, last=work.rounds)
+                controls.catch_up()
             if record.round != work.rounds:
                 pause(work.pace - record.seconds)
         print_summary(state, controls, console, as_json=work.json)
@@ -83,7 +78,7 @@ def run_rounds(
 
 def _rounds(
     state: "State",
-    exchange: "RelayExchange | PeerExchange | None",
+    exchange: "RelayExchange | PeerExchange",
     group: "SecureExchange | None",
     work: WorkOptions,
     console: Console,
@@ -98,10 +93,10 @@ def _rounds(
 
     enough = state.client.learner.enough
     if group is not None:
-        return take_part_in_group(state, group, work.rounds, eval_every=work.eval_every, settled=settled, tell=tell)
-    if enough is not None and exchange is not None:
-        return take_part_until_settled(state, exchange, work.rounds, eval_every=work.eval_every, settled=settled)
-    return take_part(state, work.rounds or enough, eval_every=work.eval_every)
+        return take_part_in_group(state, group, work.rounds, settled=settled, tell=tell)
+    if enough is not None:
+        return take_part_until_settled(state, exchange, work.rounds, settled=settled)
+    return take_part(state, work.rounds)
 
 
 def _warn(client: "Client", console: Console) -> None:
