@@ -60,7 +60,7 @@ def make_state(folder, board, splits, number):
     name = f"c{number}"
     client = Client(None, data, Unreliable(board, name), name=name, space=COMMON, classes=10)
     state = State(folder / name, client, Membership("digits", name, board.task))
-    return state, client.exchange.exchange
+    return state, client.exchange
 
 
 def play(rounds, count):
@@ -173,7 +173,7 @@ def test_a_network_in_a_group_trains_in_every_meeting_never_settles_and_outlives
     client = Client(LeNet5(), data, Spoilt(board, "a"), name="a", policy=Policy(m_up=0))
     state, told = State(tmp_path / "a", client, Membership("digits", "a", board.task)), []
     state.restore()
-    records = take_part_in_group(state, client.exchange.exchange, 4, settled=lambda: told.append("settled"))
+    records = take_part_in_group(state, client.exchange, 4, settled=lambda: told.append("settled"))
     troubled = [record.trouble for record in records if record is not None]
     assert [each is None for each in troubled] == [True, False, False, False]
     assert all("not finite" in each for each in troubled[1:])

@@ -1,6 +1,5 @@
 """Parties in a common space: through a real relay and among peers, the classifier is the one that a simulator has."""
 
-import json
 import re
 import signal
 import threading
@@ -228,12 +227,14 @@ def test_a_dry_run_shows_the_agreement_and_sends_nothing(tmp_path, capsys, monke
     create_task(tmp_path, "digits", *VALUES)
     main(["relay", "tasks", "describe", "digits"])
     (tmp_path / "digits.json").write_text(capsys.readouterr().out)
-    shown = ["--party", "party.py:alice", "--agreement", "digits.json", "--dry-run", "--json"]
+    shown = ["--party", "party.py:alice", "--agreement", "digits.json", "--dry-run"]
     main(["join", "http://127.0.0.1:1", *shown])
-    told = json.loads(capsys.readouterr().out)
-    assert (told["vectors"], told["dimension"], told["held_out"]) == (11, 288, 23)
-    assert told["agreement"] == COMMON.describe()
-    assert {row["mean_over"] for row in told["classes"].values()} == {455}
+    told = capsys.readouterr().out
+    assert "11 vectors of 288 numbers" in told
+    assert "23 samples are held out" in told
+    for name, value in COMMON.describe().items():
+        assert value in (None, []) or f"{name} {str(value)[:60]}" in told
+    assert told.count("1 over 455 samples") == 10
 
 
 @pytest.mark.parametrize(

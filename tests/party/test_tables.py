@@ -141,7 +141,6 @@ def test_a_wrong_way_is_refused_or_named_in_one_line_before_anything_leaves(rela
     ways = {
         "join": ("join", relay.url, "--token-file", "token", "--rounds", 1),
         "dry": ("join", "--dry-run"),
-        "check": ("join", "--check-data"),
     }
     for name, command in ways.items():
         arguments = (*command, "--party", f"party.py:{function}", "--agreement", "cells.json")

@@ -13,7 +13,7 @@ SHARED = "minimum-count share-classes share-inputs releases release-every"
 BUDGET = "epsilon delta planned-releases adjacency"
 LAYOUTS: dict[str, Layout] = {
     "join": {
-        COMMON: "party token-file rounds state check-data dry-run compare restart json",
+        COMMON: "party token-file rounds state dry-run compare restart",
         "connection": "ca cert key patience plain-http report",
         "a relay without tokens": "name task",
         "space": "agreement accept-space prefer-own",
@@ -24,7 +24,7 @@ LAYOUTS: dict[str, Layout] = {
         "work": "seed pace device threads",
     },
     "peer": {
-        COMMON: "party name key trust listen connect rounds state check-data dry-run compare restart json",
+        COMMON: "party name key trust listen connect rounds state dry-run compare restart",
         "finding and trusting peers": "task multicast first-use timeout",
         "TLS": "ca cert cert-key mutual",
         "space": "agreement prefer-own",

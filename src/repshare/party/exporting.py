@@ -73,7 +73,7 @@ def _some(samples: Samples) -> Tensor:
 
 
 def _trace(whole: nn.Module, inputs: Tensor, about: Mapping[str, str]) -> bytes:
-    import onnxscript  # type: ignore[import-untyped] # noqa: F401 torch.onnx needs it, and would say so at length
+    import onnxscript  # noqa: F401 torch.onnx needs it, and would say so at length
 
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # the exporter's own

@@ -1,6 +1,5 @@
 """A party's rounds, and the folder from which they are resumed after any end."""
 
-import hashlib
 import json
 import math
 import os
@@ -12,7 +11,6 @@ from typing import Any
 
 from repshare.client import Client, Record, make_wants
 from repshare.errors import CheckpointError, ConfigError, ExchangeError, Outdated, RepshareError
-from repshare.exchange import Exchange, Traffic
 from repshare.exchange.relay import Membership
 from repshare.files import write_atomically
 from repshare.imports import in_one_line
@@ -20,7 +18,6 @@ from repshare.measures import Measures
 from repshare.network import learner as network_learner
 from repshare.privacy.ledger import read_ledger
 from repshare.records import Folder
-from repshare.sharing.representations import Wants
 from repshare.space import learner as space_learner
 
 LEDGER = "privacy.jsonl"
@@ -48,66 +45,6 @@ def play_round(client: Client) -> OwnRecord:
     return OwnRecord(**{**vars(record), "test_accuracy": accuracy, "metrics": metrics})
 
 
-class CachingExchange(Exchange):
-    """An exchange that keeps the last teacher, so that a round that was interrupted is repeated with the same one."""
-
-    def __init__(self, exchange: Exchange, path: Path) -> None:
-        self.exchange, self.path = exchange, path
-        self.hides_single_releases = exchange.hides_single_releases
-        self._again = self._taught = self._shared = 0  # bytes of teachers given again, and fetched; and of releases
-        self._last: bytes | None = None  # that was published since the start
-
-    def others(self) -> int | None:
-        """The number of other clients, as the exchange behind knows it."""
-        return self.exchange.others()
-
-    def may_have_left(self) -> bool:
-        """Whether others may have seen the last release."""
-        return self.exchange.may_have_left()
-
-    def traffic(self) -> Traffic:
-        """Bytes sent and received, as the exchange behind counts them."""
-        sent, received = self.exchange.traffic() or (self._shared, self._taught)
-        return Traffic(sent, self._again + received)
-
-    def rehearse(self) -> None:
-        """Rehearse a sum of the group behind."""
-        self.exchange.rehearse()
-
-    def publish(self, body: bytes) -> None:
-        """Share this release. A round done again makes the same one, and publishing twice changes nothing."""
-        self.exchange.publish(body)
-        self._shared += len(body)
-        self._last = body
-
-    def behind(self, own: int) -> float:
-        """The samples behind what is seen of a release, as the exchange behind counts them."""
-        return self.exchange.behind(own)
-
-    @property
-    def last(self) -> bytes | None:
-        """The last release since the start; None: there was none."""
-        return self._last
-
-    def renew(self) -> None:
-        """Share the last release once more, so that it does not expire: nothing new leaves."""
-        if self._last is not None:
-            self.publish(self._last)
-
-    def collect(self, wants: Wants) -> bytes:
-        """A teacher, as bytes."""
-        question = hashlib.sha256(repr(wants).encode()).digest()
-        if self.path.exists():
-            kept = self.path.read_bytes()
-            if kept.startswith(question):
-                self._again += len(kept) - len(question)
-                return kept[len(question) :]
-        body = self.exchange.collect(wants)
-        self._taught += len(body)
-        write_atomically(self.path, question + body, private=True)
-        return body
-
-
 class State:
     """A client's folder: run.json describes the client, records.jsonl its rounds, client.state the last one.
 
@@ -120,7 +57,7 @@ class State:
 
     def __init__(self, path: Path, client: Client, membership: Membership) -> None:
         self.client, self.membership = client, membership
-        self._path, self._teacher = path / CLIENT, path / "teacher"
+        self._path, client.teacher = path / CLIENT, path / "teacher"
         self._ledger, self._restarted = path / LEDGER, False
         self.total = path / TOTAL
         self.others: int | None = None  # behind what was learned, as far as known
@@ -135,12 +72,6 @@ class State:
                 f"releases from {path} were private, and without epsilon exact averages would leave, of which no ε "
                 "holds: give --epsilon again, or another --state"
             )
-        if client.exchange is not None:
-            self.attach(client.exchange)
-
-    def attach(self, exchange: Exchange) -> None:
-        """Let the client learn with others through this exchange."""
-        self.client.exchange = CachingExchange(exchange, self._teacher)
 
     def _keep_secret(self, secret: bytes) -> None:
         path = self.folder.path / SECRET
@@ -213,9 +144,9 @@ class State:
     def refresh(self) -> None:
         """Take in what the others share now, without a round, and keep the classifier that it makes."""
         client = self.client
-        if isinstance(client.exchange, CachingExchange):
+        if client.exchange is not None:
             wants = make_wants(client.method, client.policy, client.seed, client.name, client.round_number)
-            client.learner.absorb(client.exchange.exchange.collect(wants))
+            client.learner.absorb(client.exchange.collect(wants))
             self._keep_files()
 
     @property
@@ -240,22 +171,20 @@ class State:
 
     def renew(self) -> None:
         """Keep what was shared last from expiring, without a round."""
-        if isinstance(self.client.exchange, CachingExchange):
-            self.client.exchange.renew()
+        if self.client.exchange is not None and self.client.published is not None:
+            self.client.exchange.publish(self.client.published)
 
     def send_again(self) -> None:
         """Share the last release again where the other end has lost it: after an older backup, nobody else would."""
-        caching, guard = self.client.exchange, self.client.guard
-        if not isinstance(caching, CachingExchange):
-            return
-        body = caching.last if guard is None else guard.pending.last
-        if body and self.client.released and not caching.exchange.holds():
-            caching.publish(body)
+        client = self.client
+        body = client.published if client.guard is None else client.guard.pending.last
+        if client.exchange is not None and body and client.released and not client.exchange.holds():
+            client.exchange.publish(body)
 
     def clear(self) -> None:
         """Forget all rounds, and what was not acknowledged. The ledger stays."""
         self._restarted = True
-        for path in (self._path, self._teacher, self.total, *self.learned, self.folder.path / CONTROLS):
+        for path in (self._path, self.folder.path / "teacher", self.total, *self.learned, self.folder.path / CONTROLS):
             path.unlink(missing_ok=True)
         self.records.keep_only([])
 

@@ -13,7 +13,6 @@ from repshare.fields import check_least, check_within
 if TYPE_CHECKING:
     from repshare.client import Client
     from repshare.party.party import Party
-    from repshare.samples import Samples
     from repshare.sharing.task import Task
 
 
@@ -28,15 +27,13 @@ class WorkOptions:
     restart: bool = False
     """Delete the rounds in the state folder, withdraw what was shared, and start at round 1.
     The privacy ledger is kept."""
-    check_data: bool = False
-    """Only look at the data: rows used and left out, missing values, classes, columns that may be in another unit.
-    Nothing is sent or written."""
     dry_run: bool = False
-    """Only show what would leave this machine in a round. Nothing is sent or written."""
+    """Only look at the data (rows used and left out, missing values, classes, columns that may be in another unit) and
+    show what would leave this machine in a round. Nothing is sent or written."""
     agreement: Path | None = None
     """File with the agreement of a common classifier, as `repshare relay tasks describe` prints it.
     A relay whose task states another one is refused.
-    Peers, --check-data and --dry-run need it, unless the party's file has it."""
+    Peers and --dry-run need it, unless the party's file has it."""
     compare: bool = False
     """Train controls beside, with the same samples but no other client, and tell all accuracies. Nothing of them
     leaves. One is the same method alone; the other, if the party has a model, a network alone with short features
@@ -52,8 +49,6 @@ class WorkOptions:
     report: bool = False
     """Send accuracies, losses, bytes, ε and the model's size and type to the relay's page after each round.
     None of it is needed to take part, and no ε covers accuracies and losses."""
-    json: bool = False
-    """Print one JSON object for each round, and one at the end, on standard output, and nothing else there."""
 
     def __post_init__(self) -> None:
         check_least(self, rounds=1, threads=1)
@@ -117,20 +112,6 @@ def make_client(
     if not (party.space or party.accept_space or accept_space):
         check_usual(client.learner.unusual())
     return client
-
-
-def look_at_data(reference: str, name: str, work: WorkOptions) -> "tuple[Samples, Samples | None]":
-    """Read the data and the test data of `file.py:function`, as its client would."""
-    from repshare.party.party import agree, read_data
-    from repshare.samples import as_samples
-
-    party = _load(reference, name, work)
-    space = agree(party, None)
-    data, test = read_data(party, space)
-    looked_at = as_samples(data, "cpu"), as_samples(test, "cpu")
-    for samples in looked_at if space is not None else ():
-        space.check_named(samples)  # type: ignore[union-attr]
-    return looked_at
 
 
 def _load(reference: str, name: str, work: WorkOptions) -> "Party":

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from repshare.cli.party.client import WorkOptions, choose_folder, look_at_data, make_client
-from repshare.cli.party.preview import show_data, show_preview
+from repshare.cli.party.client import WorkOptions, choose_folder, make_client
+from repshare.cli.party.preview import show_preview
 from repshare.cli.party.rounds import run_rounds, show_log
 from repshare.cli.terminal import say
 from repshare.config import Policy
@@ -88,9 +88,7 @@ def join(
 
     repshare join https://relay.example.org --party party.py:alice --token-file alice.token
 
-    repshare join https://relay.example.org --party party.py:alice --agreement patients.json --check-data
-
-    repshare join https://relay.example.org --party party.py:alice --dry-run
+    repshare join --party party.py:alice --agreement patients.json --dry-run
 
     repshare join https://relay.example.org --party party.py:alice --token-file alice.token --m-up 0 --group peers.jsonl
     --signing-key alice.key
@@ -106,13 +104,10 @@ def join(
     from repshare.party.state import State
 
     check_reference(party)
-    console = Console(stderr=work.json)
+    console = Console()
     if connection.token_file is not None and connection.token_file.exists() and others_may_read(connection.token_file):
         token = f"the token file {connection.token_file} can be read by other users of this machine"
         say(console, f"warning: {token}: chmod 600 {connection.token_file}", "yellow")
-    if work.check_data:
-        show_data(*look_at_data(party, connection.name or "client", work), console, as_json=work.json)
-        return
     if work.dry_run:
         _preview(make_client(party, connection.name or "client", work, policy), work, secure, console)
         return
@@ -141,7 +136,7 @@ def join(
                 group = _gather(exchange, state, secure, console)
             if group is not None:
                 group.keep_in(state.total)
-                state.attach(group)
+                client.exchange = group
             run_rounds(state, exchange, work, console, reconnected="the relay is back", group=group)
 
 
@@ -154,7 +149,7 @@ def _preview(client: "Client", work: WorkOptions, secure: SecureSumOptions, cons
         also = ["the token, the members' names, and a key with a signature in the sum's first step"]
     if work.report:
         also.append(f"what --report sends: {', '.join(reported(client))}")
-    show_preview(client, console, as_json=work.json, also=also, group=_describe_group(secure))
+    show_preview(client, console, also=also, group=_describe_group(secure))
 
 
 def _describe_group(secure: SecureSumOptions) -> "Together | None":

@@ -1,13 +1,11 @@
 """A party's rounds as lines on the terminal: the first, one for each round, and the outcome."""
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from repshare.cli import terminal
 from repshare.cli.terminal import say
-from repshare.records import to_json
 
 if TYPE_CHECKING:
     from repshare.client import Record
@@ -51,7 +49,7 @@ def _name_others(others: int | None) -> str:
     return "the others" if others is None else "1 other" if others == 1 else f"{others} others"
 
 
-def print_summary(state: "State", controls: "Controls | None", console: Console, *, as_json: bool) -> None:
+def print_summary(state: "State", controls: "Controls | None", console: Console) -> None:
     """Print the outcome: from the records, and of what is in hand; last, beside the controls."""
     client, lines = state.client, state.records.read()
     metrics = client.measure() if lines and client.test is not None else None
@@ -60,13 +58,6 @@ def print_summary(state: "State", controls: "Controls | None", console: Console,
     name, rounds = client.name, client.round_number
     together, alone = client.learner.compare_held_out() if lines else (None, None)
     beside = {} if controls is None or not lines else controls.compare()
-    if as_json:
-        summary = {"client": name, "rounds": rounds, "test_accuracy": None if metrics is None else metrics.accuracy}
-        summary |= {"metrics": None if metrics is None else asdict(metrics), "bytes_up": up, "bytes_down": down}
-        summary |= {"troubled_rounds": troubled, "held_out_alone": alone, "held_out": together, "others": state.others}
-        summary |= {"files": [str(path) for path in state.learned], **({"compared": beside} if beside else {})}
-        print(to_json(summary), end="", flush=True)
-        return
     tests = "" if metrics is None else f"test accuracy {metrics.accuracy:.2%} ({_in_words(metrics)}); "
     trouble = f"; trouble in {troubled} of them" if troubled else ""
     sent = f"sent {terminal.traffic(up)} and received {terminal.traffic(down)} in all"

@@ -75,8 +75,8 @@ def predict(state: Path, /, party: str | None = None, input: Path | None = None,
     own, classifier = _load(state, party)
     if input is not None:
         samples, labels = _read_inputs(input, classifier), None
-    elif own is not None and own.test is not None:
-        samples = Samples(read_data(own, classifier.agreement)[1])
+    elif own is not None and (test := read_data(own, classifier.agreement)[1]) is not None:
+        samples = Samples(test)
         labels = samples.labels.numpy()
     else:
         raise ConfigError("there is nothing to classify: give --input, or a --party with test data")
@@ -84,7 +84,7 @@ def predict(state: Path, /, party: str | None = None, input: Path | None = None,
     probabilities = np.concatenate(batches)
     names, rows = classifier.agreement.class_names, list[dict[str, Any]]()
     for place, label in enumerate(probabilities.argmax(axis=1).tolist()):
-        row = {"sample": place if samples.table is None else int(samples.table.rows[place])}
+        row: dict[str, Any] = {"sample": place if samples.table is None else int(samples.table.rows[place])}
         row |= {} if labels is None else {"label": int(labels[place])}
         row |= {"class": label, **({"name": _as_text(names[label])} if names else {})}
         rows.append({**row, "probability": round(float(probabilities[place, label]), 6)})

@@ -4,7 +4,6 @@ import logging
 import math
 import time
 from collections.abc import Generator
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -38,7 +37,6 @@ def run_rounds(
     """Continue round after round from where the state is. `reconnected` is printed after trouble."""
     from repshare.exchange.relay import RelayExchange
     from repshare.party.controls import Controls
-    from repshare.records import to_json
 
     client = state.client
     with interruptible("the same command continues from here") as until_interrupted:
@@ -60,10 +58,7 @@ def run_rounds(
                     say(console, "waiting for another client (everything is saved; Ctrl-C stops)")
                     remind = time.monotonic() + REMIND_SECONDS
                 continue
-            if work.json:
-                print(to_json(asdict(record)), end="", flush=True)
-            else:
-                say(console, round_line(record, client.learner.judged_on), "yellow" if record.trouble else "")
+            say(console, round_line(record, client.learner.judged_on), "yellow" if record.trouble else "")
             if before is not None and before.trouble and not record.trouble:
                 say(console, reconnected)
             before = record
@@ -73,7 +68,7 @@ def run_rounds(
                 controls.catch_up()
             if record.round != work.rounds:
                 pause(work.pace - record.seconds)
-        print_summary(state, controls, console, as_json=work.json)
+        print_summary(state, controls, console)
 
 
 def _rounds(
