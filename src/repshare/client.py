@@ -104,6 +104,9 @@ class Client:
         self.guard = self.learner.guard = make_guard(self.learner, name, seed, ledger)
         self.round_number, self.released = 0, 0
         self.teacher: Path | None = None  # a file that keeps the last one: a round that was cut off is repeated with it
+        self.before_publish: Callable[[bytes], None] = lambda body: (
+            None
+        )  # notes a release, or raises what keeps it here
         self.published: bytes | None = None  # the last release that has arrived
         self.trouble: ExchangeError | BudgetExhausted | None = None  # what kept the last round from exchanging
 
@@ -198,6 +201,7 @@ class Client:
         if self.exchange is None or body is None:
             return 0
         try:
+            self.before_publish(body)
             self.exchange.publish(body)  # what leaves a client leaves here
         except (ExchangeError, BudgetExhausted) as error:
             self.trouble = error

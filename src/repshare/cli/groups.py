@@ -9,11 +9,11 @@ from dataclasses import fields
 COMMON = "common options"
 Layout = dict[str, str]  # names of options by title
 
-SHARED = "minimum-count share-classes share-inputs releases release-every"
+SHARED = "minimum-count share-classes share-inputs"
 BUDGET = "epsilon delta planned-releases adjacency"
 LAYOUTS: dict[str, Layout] = {
     "join": {
-        COMMON: "party token-file rounds state dry-run compare restart",
+        COMMON: "party token-file rounds state dry-run approve compare restart",
         "connection": "ca cert key patience plain-http report",
         "a relay without tokens": "name task",
         "space": "agreement accept-space prefer-own",
@@ -24,15 +24,21 @@ LAYOUTS: dict[str, Layout] = {
         "work": "seed pace device threads",
     },
     "peer": {
-        COMMON: "party name key trust listen connect rounds state dry-run compare restart",
+        COMMON: "party name key trust listen connect rounds state dry-run approve compare restart",
         "finding and trusting peers": "task multicast first-use timeout",
         "TLS": "ca cert cert-key mutual",
         "space": "agreement prefer-own",
         "what is shared": f"{SHARED} accept-exposure",
-        "representations": "n-avg m-up m-down aggregation",
+        "representations": "n-avg m-up aggregation",
         "privacy": BUDGET,
         "work": "seed pace device threads",
     },
+    "part": {
+        COMMON: "party agreement output name state approve",
+        "what is shared": "minimum-count accept-exposure",
+        "privacy": "epsilon adjacency",
+    },
+    "receive": {COMMON: "party agreement name state"},
     "relay serve": {
         COMMON: "host port db certificate key insecure task classes dimension minimum-count max-age",
         "access": "client-ca behind-proxy public-page public-metrics",

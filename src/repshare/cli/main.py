@@ -67,6 +67,9 @@ RELAY: Commands = {
 COMMANDS: Commands = {
     "join": Command("Train with others through a relay.", "repshare.cli.party.join:join"),
     "peer": Command("Train with others without a server.", "repshare.cli.party.peer:peer"),
+    "part": Command("Write a part to a file, to train with others without a network.", "repshare.cli.party.files:part"),
+    "total": Command("Add up the parts of several parties.", "repshare.cli.party.files:total"),
+    "receive": Command("Use the total of all parties.", "repshare.cli.party.files:receive"),
     "predict": Command("Classify samples with what join or peer has learned.", "repshare.cli.party.model:predict"),
     "export": Command("Write what join or peer has learned as ONNX.", "repshare.cli.party.model:export"),
     "keys": CommandGroup("Make keys, and choose which to trust (new, show, trust).", KEYS),

@@ -10,17 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from repshare.client import Client, Record, make_wants
+from repshare.config import Policy
 from repshare.errors import CheckpointError, ConfigError, ExchangeError, Outdated, RepshareError
 from repshare.exchange.relay import Membership
 from repshare.files import write_atomically
 from repshare.imports import in_one_line
+from repshare.learner import Learner
 from repshare.measures import Measures
 from repshare.network import learner as network_learner
+from repshare.party.audit import Audit, read_limits
 from repshare.privacy.ledger import read_ledger
 from repshare.records import Folder
 from repshare.space import learner as space_learner
 
-LEDGER = "privacy.jsonl"
+LEDGER, POLICY = "privacy.jsonl", "policy.json"
 TOTAL = "total"
 SHARED = "shared.marks"  # keyed hashes of the samples behind what was shared last
 SECRET, SECRET_BYTES = "held-out.secret", 32
@@ -36,13 +39,33 @@ class OwnRecord(Record):
     metrics: Measures | None = None
     """Balanced accuracy, AUROC, calibration error, and each class's recall; None without test data."""
 
+    gains: dict[str, Any] | None = None
+    """CS: accuracy, balanced accuracy and worst recall on the own samples, each left out in turn, `alone` and
+    `together` with the others, when the round began; None where there are no others or more than a thousand samples."""
+
 
 def play_round(client: Client) -> OwnRecord:
     """Carry out a round, with all measures of a test if there are test data."""
     record = client.round(test=False)
     metrics = None if client.test is None else client.measure()
     accuracy = None if metrics is None else metrics.accuracy
-    return OwnRecord(**{**vars(record), "test_accuracy": accuracy, "metrics": metrics})
+    return OwnRecord(
+        **{**vars(record), "test_accuracy": accuracy, "metrics": metrics, "gains": describe_gains(client.learner)}
+    )
+
+
+def describe_gains(learner: Learner) -> dict[str, Any] | None:
+    """What a client gains by the others: see `OwnRecord`."""
+    if learner.gains is None:
+        return None
+    names, told = learner.class_names or list(map(str, range(learner.classes))), {}
+    for title, score in zip(("together", "alone"), learner.gains, strict=True):
+        recalls = score.recalls
+        worst = min(recalls, key=lambda label: recalls[label])
+        named = names[worst] if len(recalls) > 1 else None  # a single class is its accuracy
+        balanced = sum(recalls.values()) / len(recalls)
+        told[title] = {"accuracy": score.accuracy, "balanced": balanced, "worst": recalls[worst], "class": named}
+    return told
 
 
 class State:
@@ -51,6 +74,7 @@ class State:
     model.safetensors has the model's weights, by their names in its state_dict; in a space, classifier.safetensors is
     the classifier in hand, total the last total of a group, and held-out.secret decides which samples are held out.
     With controls (see `controls`), controls.jsonl has their rounds.
+    audit.jsonl has a line for each release, written before it leaves; it is never reset.
     privacy.jsonl is the ledger of what its releases have cost; it is never reset. privacy.release is the
     last one that was charged, until it is acknowledged. Only the owner may read any of this.
     """
@@ -60,6 +84,8 @@ class State:
         self._path, client.teacher = path / CLIENT, path / "teacher"
         self._ledger, self._restarted = path / LEDGER, False
         self.total = path / TOTAL
+        self.audit = Audit(path, membership.task, read_limits())
+        client.before_publish = lambda body: self.audit.note(client, body)
         self.others: int | None = None  # behind what was learned, as far as known
         self.folder = Folder(path, _describe(client, membership), resume=True, option="--state", private=True)
         self.records = self.folder.records  # one line a round
@@ -100,7 +126,7 @@ class State:
     def restore(self) -> None:
         """Restore the client as it was. Nothing remains of a round that was not kept whole."""
         policy = json.dumps(asdict(self.client.policy), indent=2) + "\n"  # most of it may change between starts
-        write_atomically(self.folder.path / "policy.json", policy, private=True)
+        write_atomically(self.folder.path / POLICY, policy, private=True)
         if self.client.guard is not None:
             self.client.guard.keep_in(self._ledger)
             if self._restarted:
@@ -193,6 +219,16 @@ def read_secret(folder: Path) -> bytes:
     """The secret of a state folder; without one, a new one, which a `State` of the client made with it keeps."""
     path = folder / SECRET
     return path.read_bytes() if path.exists() else os.urandom(SECRET_BYTES)
+
+
+def read_policy(folder: Path) -> Policy:
+    """The policy of the last start of a state folder."""
+    path = folder / POLICY
+    if not path.exists():
+        raise ConfigError(f"{folder} has made no part: repshare part comes first")
+    kept: dict[str, Any] = json.loads(path.read_text())
+    kept |= {name: tuple(value) for name, value in kept.items() if isinstance(value, list)}
+    return Policy(**kept)
 
 
 def save(client: Client, path: Path) -> None:

@@ -4,7 +4,7 @@ import math
 import re
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from repshare.config import FEWEST, Policy
 from repshare.errors import ConfigError
@@ -34,6 +34,9 @@ class WorkOptions:
     """File with the agreement of a common classifier, as `repshare relay tasks describe` prints it.
     A relay whose task states another one is refused.
     Peers and --dry-run need it, unless the party's file has it."""
+    approve: Literal["ask"] | None = None
+    """ask: show what would leave, and wait for yes before anything does. The answer is in the state folder's audit log.
+    Default: do not ask."""
     compare: bool = False
     """Train controls beside, with the same samples but no other client, and tell all accuracies. Nothing of them
     leaves. One is the same method alone; the other, if the party has a model, a network alone with short features
@@ -80,6 +83,7 @@ def make_client(
 
     from repshare.client import Client
     from repshare.methods import CS, RS
+    from repshare.party.audit import read_limits
     from repshare.party.party import agree, read_data
     from repshare.party.state import read_secret
     from repshare.space.agreement import check_usual
@@ -89,7 +93,9 @@ def make_client(
     party = _load(reference, name, work)
     space = agree(party, task)
     data, test = read_data(party, space)
-    policy = _merge_policies(party, policy, 1 if task is None else task.minimum_count)
+    limits = read_limits()
+    limits.check_space("" if space is None else space.space.name)
+    policy = _merge_policies(party, policy, max(limits.minimum_count, 1 if task is None else task.minimum_count))
     if policy.prefer_own is None:
         policy = replace(policy, prefer_own=space is not None)
     if task is not None and task.group_members:

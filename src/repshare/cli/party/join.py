@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from repshare.cli.party.client import WorkOptions, choose_folder, make_client
-from repshare.cli.party.preview import show_preview
+from repshare.cli.party.preview import ask, show_preview
 from repshare.cli.party.rounds import run_rounds, show_log
 from repshare.cli.terminal import say
 from repshare.config import Policy
@@ -118,7 +118,11 @@ def join(
         membership = exchange.describe()
         folder, task = choose_folder(work, membership.task, membership.client), membership.agreed
         accepted = connection.accept_space
-        client = make_client(party, membership.client, work, policy, task, folder=folder, accept_space=accepted)
+
+        def make() -> Client:
+            return make_client(party, membership.client, work, policy, task, folder=folder, accept_space=accepted)
+
+        client = make()
         group = _secure(exchange, membership, secure, client.policy) if secure.group else None
         if not task.group_members:
             client.exchange = group or exchange
@@ -130,8 +134,13 @@ def join(
         check_fit(client, membership)
         if group is not None or not task.group_members:  # else nobody is there yet
             client.check_exposure()
+        if work.approve:
+            _preview(make(), work, secure, console)
+            ask(console)
         state = State(folder, client, membership)
         with state.folder:
+            if work.approve:
+                state.audit.approve()
             if task.group_members and group is None:
                 group = _gather(exchange, state, secure, console)
             if group is not None:

@@ -1,6 +1,7 @@
 """A party's rounds as lines on the terminal: the first, one for each round, and the outcome."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -8,10 +9,10 @@ from repshare.cli import terminal
 from repshare.cli.terminal import say
 
 if TYPE_CHECKING:
-    from repshare.client import Record
+    from repshare.learner import Learner
     from repshare.measures import Measures
     from repshare.party.controls import Controls
-    from repshare.party.state import State
+    from repshare.party.state import OwnRecord, State
 
 
 def first_line(state: "State") -> str:
@@ -24,10 +25,12 @@ def first_line(state: "State") -> str:
     return f"{client.name} in {membership.task} ({size}) with {means} and {samples}; state in {folder}"
 
 
-def round_line(record: "Record", judged_on: str) -> str:
+def round_line(record: "OwnRecord", judged_on: str) -> str:
     """The line of a round; `judged_on`: the samples that tell whether others help."""
     parts = [f"round {record.round:4}", f"loss {record.ce:6.3f}", f"train {record.train_accuracy:6.1%}"]
-    if record.held_out is not None and record.held_out_alone is not None:
+    if record.gains is not None:
+        parts[1:] = [_tell(record.gains, record.others)]
+    elif record.held_out is not None and record.held_out_alone is not None:
         parts[1:] = [_compare(record.held_out_alone, record.held_out, record.others, judged_on)]
     elif record.others is not None:
         parts.append(f"with {_name_others(record.others)}" if record.others else "no other client yet")
@@ -43,6 +46,27 @@ def round_line(record: "Record", judged_on: str) -> str:
 
 def _compare(alone: float, together: float, others: int | None, judged_on: str) -> str:
     return f"alone {alone:6.1%}, with {_name_others(others)} {together:6.1%} (own {judged_on})"
+
+
+def gain(learner: "Learner") -> str:
+    """What the total in hand gains over a client's own samples, each left out in turn."""
+    from repshare.party.state import describe_gains
+
+    learner.gains = learner.compare_classes()
+    gains = describe_gains(learner)
+    return "the total has no part of others" if gains is None else _tell(gains, None)
+
+
+def _tell(gains: Mapping[str, Any], others: int | None) -> str:
+    told = [f"alone {_in_short(gains['alone'])}", f"with {_name_others(others)} {_in_short(gains['together'])}"]
+    return f"{', '.join(told)} (own samples left out in turn)"
+
+
+def _in_short(score: Mapping[str, Any]) -> str:
+    beside = (
+        "" if score["class"] is None else f" (balanced {score['balanced']:.1%}, {score['class']} {score['worst']:.1%})"
+    )
+    return f"{score['accuracy']:6.1%}{beside}"
 
 
 def _name_others(others: int | None) -> str:
@@ -62,7 +86,9 @@ def print_summary(state: "State", controls: "Controls | None", console: Console)
     trouble = f"; trouble in {troubled} of them" if troubled else ""
     sent = f"sent {terminal.traffic(up)} and received {terminal.traffic(down)} in all"
     compared = ""
-    if alone is not None and together is not None:
+    if lines and (gains := lines[-1].get("gains")):
+        compared = f"{_tell(gains, state.others)}; "
+    elif alone is not None and together is not None:
         compared = f"{_compare(alone, together, state.others, client.learner.judged_on)}; "
     say(console, f"{name} after {rounds} rounds: {compared}{tests}{sent}{trouble}", "bold")
     if lines and lines[-1]["trouble"] and not lines[-1]["bytes_up"]:

@@ -1,5 +1,6 @@
 """A table of all that would leave a party's machine, and warnings before it does."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -8,6 +9,7 @@ from rich.console import Console
 
 from repshare.cli.terminal import make_table, say
 from repshare.config import Policy
+from repshare.errors import ConfigError
 
 if TYPE_CHECKING:
     from repshare.client import Client
@@ -18,10 +20,12 @@ if TYPE_CHECKING:
 
 def show_preview(client: "Client", console: Console, *, also: Sequence[str], group: "Together | None" = None) -> None:
     """Show what would leave in a round, and what `also` would; `group`, if it enters a secure sum of one."""
+    from repshare.party.audit import describe_release, read_limits
     from repshare.sharing import wire
 
     learner, space = client.learner, client.learner.preview()
     body = learner.release(1)
+    read_limits().check(describe_release(client, body), int(learner.shared_counts().sum()))
     release, described = wire.decode_release(body), learner.describe()
     for line in list_data(client.samples, client.test):
         say(console, line)
@@ -50,6 +54,13 @@ def show_preview(client: "Client", console: Console, *, also: Sequence[str], gro
     say(console, f"Nothing else leaves but {'; and '.join(also)}. Nothing has been sent now.")
     for warning in list_warnings(client):
         say(console, warning, "yellow")
+
+
+def ask(console: Console) -> None:
+    """Wait for yes to what was shown; raise ConfigError for any other answer, or if nobody is there."""
+    say(console, "Share this, in each round? yes or no:", "bold")
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise ConfigError("not approved: nothing has left")
 
 
 def _rows(client: "Client", release: "Release", agreement: Mapping[str, Any] | None) -> tuple[str, list[list[str]]]:
