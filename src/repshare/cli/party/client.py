@@ -148,7 +148,9 @@ def _merge_policies(party: "Party", given: Policy, least: int) -> Policy:
     changed = {name: getattr(given, name) for name in names if getattr(given, name) != getattr(default, name)}
     policy = replace(party.policy or default, **changed)
     if policy.m_up and policy.n_avg < least:
-        raise ConfigError(f"the task takes no average of fewer than {least} samples, but n_avg is {policy.n_avg}")
+        raise ConfigError(
+            f"the task, or the site, takes no average of fewer than {least} samples, but n_avg is {policy.n_avg}"
+        )
     if policy.m_up and policy.n_avg < FEWEST and policy.minimum_count is None:
         raise ConfigError(
             f"with n_avg = {policy.n_avg}, every observation would show single samples' features: raise --n-avg to "

@@ -3,6 +3,7 @@
 import logging
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -117,11 +118,16 @@ def join(
     with closing(_connect(url, connection)) as exchange:
         membership = exchange.describe()
         folder, task = choose_folder(work, membership.task, membership.client), membership.agreed
-        accepted = connection.accept_space
-
-        def make() -> Client:
-            return make_client(party, membership.client, work, policy, task, folder=folder, accept_space=accepted)
-
+        make = partial(
+            make_client,
+            party,
+            membership.client,
+            work,
+            policy,
+            task,
+            folder=folder,
+            accept_space=connection.accept_space,
+        )
         client = make()
         group = _secure(exchange, membership, secure, client.policy) if secure.group else None
         if not task.group_members:

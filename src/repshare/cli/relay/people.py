@@ -18,8 +18,9 @@ UNTIL_NOTICED_SECONDS = 2 * REMEMBERED_SECONDS  # until every relay has noticed 
 
 
 def invite(
-    name: str,
+    name: str = "",
     /,
+    *,
     storage: DatabaseOptions,
     remote: RemoteOptions,
     task: str | None = None,
@@ -27,6 +28,9 @@ def invite(
     renew: bool = False,
     days: float | None = None,
     out: Path | None = None,
+    file: Path | None = None,
+    kit: Path | None = None,
+    address: str = "https://RELAY",
     json: Json = False,
 ) -> None:
     """Make a token, and write it to a file that only you can read, or print it once. Only its hash is kept.
@@ -36,6 +40,8 @@ def invite(
     repshare relay invite alice --task mnist --days 30 --out alice.token    (it ends by itself)
 
     repshare relay invite alice --task mnist --renew    (the old token ends)
+
+    repshare relay invite --file names.txt --task cells --kit kits --address https://relay.example.org --ca ca.pem
 
     repshare relay invite me --role admin
 
@@ -51,7 +57,15 @@ def invite(
         renew: End the token that this name has, and make a new one.
         days: Number of days after which the token ends. Default: never.
         out: Write the token to this file, which only you can read, instead of printing it.
+        file: Invite all clients in this file, a name in each line. --kit says where to.
+        kit: Folder for a kit of each: agreement, CA, token, columns, a party file that runs, and the command.
+        address: The relay's address, as clients reach it, for the kits.
     """
+    if (file is None) != (kit is None) or bool(name) == (file is not None):
+        raise ConfigError("give a name; or --file with names and --kit with a folder for them")
+    if file is not None and kit is not None:
+        _write_kits(file, kit, address, storage, remote, task, days)
+        return
     if out is not None and ((out.exists() and not renew) or not out.parent.is_dir()):
         raise ConfigError(f"{out} already exists" if out.exists() else f"there is no folder {out.parent}")
     if remote.at is not None:
@@ -74,12 +88,35 @@ def invite(
     if out is None:
         print(token)
     if role == "client":
-        file = shlex.quote(out.name if out else f"{name}.token")
+        place = shlex.quote(out.name if out else f"{name}.token")
         print(
             f"Send {name} this token in a file, over a channel you trust, and this line:\n"
-            f"  repshare join {remote.at or 'https://RELAY'} --party party.py:function --token-file {file}",
+            f"  repshare join {remote.at or 'https://RELAY'} --party party.py:function --token-file {place}",
             file=sys.stderr,
         )
+
+
+def _write_kits(
+    file: Path,
+    kit: Path,
+    address: str,
+    storage: DatabaseOptions,
+    remote: RemoteOptions,
+    task: str | None,
+    days: float | None,
+) -> None:
+    from repshare.cli.relay.kit import Collaboration, check_kits, read_names, write_kit
+
+    if task is None or remote.at is not None:
+        raise ConfigError("kits are made on the relay's machine, for a --task")
+    names = read_names(file)
+    with storage.open() as relay:
+        about = Collaboration(task, relay.get_task(task).entry.task.description or "", address, remote.ca)
+        check_kits(kit, names, about)
+        for name in names:
+            write_kit(kit / name, name, relay.access.invite(Grant("client", name, task), days=days), about)
+            relay.audit.note_operator("invite", task=task, client=name, role="client", days=days, renewed=False)
+    print(f"{len(names)} kits in {kit}: send each over a channel you trust", file=sys.stderr)
 
 
 def revoke(
