@@ -13,7 +13,7 @@ from repshare.cli.party.lines import gain
 from repshare.cli.party.preview import ask, list_data, list_warnings, show_preview
 from repshare.cli.terminal import say
 from repshare.config import Policy
-from repshare.errors import ConfigError
+from repshare.errors import ConfigError, Malformed
 from repshare.files import explain_errors, write_atomically
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def total(parts: tuple[Path, ...], /, agreement: Path, output: Path) -> None:
     if len(bodies) < max(2, len(parts)):
         raise ConfigError("give the parts of at least two parties, in files of different names")
     agreed = read_agreement(agreement.read_text(encoding="utf-8"))
-    body = add_up(_task(agreed, next(iter(bodies.values()))), bodies, agreed.adapt(Policy()).precision or "fp16")
+    body = add_up(_task(agreed, bodies), bodies, agreed.adapt(Policy()).precision or "fp16")
     hashes = {name: hashlib.sha256(each).hexdigest() for name, each in bodies.items()}
     manifest = {"what": "the total of these parts", "space": agreed.name, "parts": hashes}
     with explain_errors(f"{output} cannot be written"):
@@ -141,14 +141,21 @@ def _open(party: str, named: NameOptions, work: WorkOptions, policy: Policy | No
     return State(folder, client, Membership("files", name, task))
 
 
-def _task(agreed: "Agreement", body: bytes) -> "Task":
-    """The task of these parties, as a relay would have it."""
+def _task(agreed: "Agreement", bodies: dict[str, bytes]) -> "Task":
+    """The task of these parties, as a relay would have it. First parts are compared, as they look like each other."""
     from repshare.sharing import wire
     from repshare.sharing.formats import FORMATS
 
-    rows = len(wire.decode_release(body).means.labels) - FORMATS[agreed.format].rows_beside
+    releases = []
+    for name, body in bodies.items():
+        try:
+            releases.append(wire.decode_release(body))
+        except Malformed as error:
+            raise ConfigError(f"{name}: {error}") from error
+    rows = len(releases[0].means.labels) - FORMATS[agreed.format].rows_beside
     task = agreed.task(len(agreed.class_names) or max(2, rows))
-    return replace(task, minimum_count=2, compared=task.format == "parts")
+    are_first = all(release.round == 1 for release in releases)
+    return replace(task, minimum_count=2, compared=are_first and task.format == "parts")
 
 
 def _read(path: Path) -> bytes:

@@ -108,7 +108,9 @@ def _show_space(space: Mapping[str, Any], console: Console) -> None:
     differs = tell_unusual(space["unusual"])
     say(console, f"Not this package's own choice of a space: {differs}" if differs else "The space is the usual one.")
     say(console, f"Tried on your samples: {Findings(**space['tried'])}")
-    say(console, f"{space['held_out']} samples are held out: nothing of them leaves in any form.")
+    held = f"{space['held_out']} samples are held out: nothing of them leaves in any form."
+    few = "None are held out: there are too few. Each sample is left out in turn, to see what others gain you."
+    say(console, held if space["held_out"] else few)
     for label, count in space["left_out"].items():
         named, samples = (agreement["class_names"] or range(label + 1))[label], f"sample{'s'[count == 1 :]}"
         say(console, f"Class {named} is left out: it has {count} {samples}, fewer than --minimum-count.")
