@@ -8,7 +8,7 @@ repshare join "$url" --party "$party" --token-file "$token" --dry-run --agreemen
 
 repshare join "$url" --party "$party" --token-file "$token" --state mine --compare &
 joined=$!
-until [ -s mine/records.jsonl ]; do sleep 0.1; done
+until [ -s mine/client.state ]; do sleep 0.1; done
 kill -KILL "$joined"  # the machine goes down
 wait "$joined" || true
 done_before=$(wc -l < mine/records.jsonl)

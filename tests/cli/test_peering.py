@@ -13,7 +13,7 @@ from support.processes import PATIENCE_SECONDS, eventually
 
 PARTY = Path(__file__).parents[2] / "examples/party.py"
 WHO = {"ada": "alice", "bea": "bob", "cid": "alice"}  # whose model and samples each has
-BUSY = ("--pace", "0.2")
+BUSY = ("--m-down", "2", "--pace", "0.2")
 
 
 @pytest.fixture

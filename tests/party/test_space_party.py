@@ -146,7 +146,8 @@ def test_parties_join_keep_watching_and_get_better_as_others_arrive(tmp_path):
             assert process.stop(signal.SIGINT) == 130
         told = (tmp_path / "alice.out").read_text()
         assert "alice in digits (10 classes, d' = 288) with the space patches and 478 samples" in told
-        assert re.search(r"alone +[\d.]+%, with 2 others +[\d.]+% \(own held-out samples\)", told)
+        short = r"[\d.]+% \(balanced [\d.]+%, \w+ [\d.]+%\)"
+        assert re.search(rf"alone +{short}, with 2 others +{short} \(own samples left out in turn\)", told)
     assert last("carol")["held_out_alone"] > 0.9
 
 

@@ -29,7 +29,7 @@ LAYOUTS: dict[str, Layout] = {
         "TLS": "ca cert cert-key mutual",
         "space": "agreement prefer-own",
         "what is shared": f"{SHARED} accept-exposure",
-        "representations": "n-avg m-up aggregation",
+        "representations": "n-avg m-up m-down aggregation",
         "privacy": BUDGET,
         "work": "seed pace device threads",
     },

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from repshare import __version__
 from repshare.client import Client
 from repshare.errors import BudgetExhausted, ConfigError
@@ -106,8 +108,11 @@ class Audit:
         most = self.limits.releases
         if most is not None and len(before - {told["sha256"]}) >= most:
             raise BudgetExhausted(f"the site's limits allow {most} releases, and these have left: it only receives now")
-        line = {"time": _now(), "task": self.task, **told, "counts": counts.tolist()}
-        self._journal.add([{**line, "left_out": client.learner.preview().get("left_out", {})}])
+        here = np.bincount(client.samples.labels, minlength=client.learner.classes)
+        left_out = [name for name, own, shared in zip(told["classes"], here, counts, strict=True) if own and not shared]
+        self._journal.add(
+            [{"time": _now(), "task": self.task, **told, "counts": counts.tolist(), "left_out": left_out}]
+        )
 
 
 def _now() -> str:

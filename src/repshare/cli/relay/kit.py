@@ -54,7 +54,7 @@ def read_names(path: Path) -> list[str]:
     return names
 
 
-def check_kits(folder: Path, names: list[str], about: "Collaboration") -> None:
+def check_kits(folder: Path, names: list[str], about: "InvitedTo") -> None:
     """Raise ConfigError if a kit of one of these names is there already, or none can be made."""
     if not about.description:
         raise ConfigError(f"the clients of {about.task} have no agreement: a kit is for a common space")
@@ -62,7 +62,7 @@ def check_kits(folder: Path, names: list[str], about: "Collaboration") -> None:
         raise ConfigError(f"{folder / there[0]} already exists")
 
 
-class Collaboration(NamedTuple):
+class InvitedTo(NamedTuple):
     """What all kits have in common."""
 
     task: str
@@ -72,7 +72,7 @@ class Collaboration(NamedTuple):
     ca: Path | None
 
 
-def write_kit(folder: Path, name: str, token: str, about: Collaboration) -> None:
+def write_kit(folder: Path, name: str, token: str, about: InvitedTo) -> None:
     """Write the kit of this client."""
     agreement = json.loads(about.description)
     columns, words = agreement.get("columns", []), {"name": name, "task": about.task, "address": about.address}

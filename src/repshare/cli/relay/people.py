@@ -105,13 +105,13 @@ def _write_kits(
     task: str | None,
     days: float | None,
 ) -> None:
-    from repshare.cli.relay.kit import Collaboration, check_kits, read_names, write_kit
+    from repshare.cli.relay.kit import InvitedTo, check_kits, read_names, write_kit
 
     if task is None or remote.at is not None:
         raise ConfigError("kits are made on the relay's machine, for a --task")
     names = read_names(file)
     with storage.open() as relay:
-        about = Collaboration(task, relay.get_task(task).entry.task.description or "", address, remote.ca)
+        about = InvitedTo(task, relay.get_task(task).entry.task.description or "", address, remote.ca)
         check_kits(kit, names, about)
         for name in names:
             write_kit(kit / name, name, relay.access.invite(Grant("client", name, task), days=days), about)
