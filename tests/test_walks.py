@@ -1,4 +1,4 @@
-"""Three first hours, as scripts: a researcher's, a hospital's, an operator's (examples/walks)."""
+"""First hours, as scripts (examples/walks): of a researcher, hospitals, an operator without PyTorch, scikit-learn."""
 
 import json
 import os
@@ -23,15 +23,24 @@ AGREED = ["--input-shape", "1", "8", "8", "--input-range", "0", "16", "--class-n
 def walk(tmp_path):
     """Run a walk in an empty folder, with this environment's commands; return what it printed."""
 
-    def run(name, *arguments):
+    def run(name, *arguments, **variables):
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         script = ["bash", str(ROOT / "examples" / "walks" / f"{name}.sh"), *map(str, arguments)]
-        given = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"}
+        given = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", **variables}
         done = subprocess.run(script, cwd=tmp_path, env=given, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout + done.stderr
 
     return run
+
+
+@pytest.fixture
+def no_pytorch(tmp_path):
+    """A folder that hides PyTorch from the programs that look there first."""
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    (hidden / "torch.py").write_text("raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')")
+    return hidden
 
 
 def test_a_researcher_compares_her_table_and_her_method_and_has_a_report(walk, tmp_path):
@@ -97,12 +106,30 @@ def test_three_hospitals_with_a_table_each_learn_together_within_a_budget(walk, 
     assert len((tmp_path / "predictions.csv").read_text().splitlines()) == 298
 
 
-def test_an_operator_invites_from_afar_backs_up_and_restores(walk, tmp_path):
+def test_an_operator_without_pytorch_invites_from_afar_backs_up_and_restores(walk, tmp_path, no_pytorch):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    shown = walk("operator", port)
+    shown = walk("operator", port, PYTHONPATH=str(no_pytorch))
     assert "the client token of bob has ended" in shown
     assert re.search(r"tokens restored to \S*/relay\.db", shown)
     assert "everything that is stored can be read and is consistent" in shown
     assert re.search(r"^scans: 2 classes in the common space .*; 0 published; invited: alice\n", shown, re.MULTILINE)
     assert (tmp_path / "alice.token").stat().st_mode & 0o777 == 0o600
+
+
+def test_two_hospitals_with_scikit_learn_and_no_pytorch_learn_together(tmp_path, no_pytorch):
+    command = [sys.executable, str(ROOT / "examples" / "two_hospitals.py")]
+    given = {**os.environ, "PYTHONPATH": str(no_pytorch), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=given, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True)
+    shares = [float(share) for share in re.findall(r": ([\d.]+)%", done.stdout)]
+    assert min(shares[2:]) > max(shares[:2])
+
+
+def test_three_hospitals_without_a_network_learn_together_by_files(walk, tmp_path):
+    head, patients = split_patients()
+    for name in ("north", "south", "east"):
+        write_table(tmp_path / f"{name}/patients.csv", head, patients[name])
+    write_table(tmp_path / "others.csv", head[:-1], [row[:-1] for row in patients["others"]])
+    shown = walk("files", ROOT / "examples" / "columns.csv", ROOT / "examples" / "file_party.py")
+    assert re.search(r"south after round 2: alone .*malignant.*, with the others .*malignant", shown)
+    assert len((tmp_path / "predictions.csv").read_text().splitlines()) == 298

@@ -5,11 +5,10 @@ set -euo pipefail
 url=$1 token=$2 party=$3
 
 repshare join "$url" --party "$party" --token-file "$token" --dry-run --agreement agreement.json
-repshare join --alone --party "$party" --agreement agreement.json --rounds 2 --state alone
 
 repshare join "$url" --party "$party" --token-file "$token" --state mine --compare &
 joined=$!
-until [ -s mine/records.jsonl ]; do sleep 0.1; done
+until [ -s mine/client.state ]; do sleep 0.1; done
 kill -KILL "$joined"  # the machine goes down
 wait "$joined" || true
 done_before=$(wc -l < mine/records.jsonl)

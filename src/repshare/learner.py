@@ -40,6 +40,7 @@ class Learner(Protocol):
     class_names: Sequence[str] = ()  # as clients agreed on them
     trained: Sequence[Any] = ()  # the tensors that an optimizer changes
     behind: float | None = None  # samples behind what it learns from; None: no other client has shared anything
+    gains: tuple[Score, Score] | None = None  # own samples right together and alone, each left out in turn
     enough: int | None = None  # rounds after which little changes while the others stay the same; None: it always may
 
     def train(self) -> Record:
@@ -114,6 +115,10 @@ class Learner(Protocol):
     def marks(self) -> frozenset[bytes]:
         """A mark of each sample that counts in what is shared, where it matters which samples change."""
         return frozenset()
+
+    def compare_classes(self) -> tuple[Score, Score] | None:
+        """What `gains` is now. Default: not known."""
+        return None
 
     def compare_held_out(self) -> tuple[float | None, float | None]:
         """Accuracy on held-out samples, with the others and without them. Default: none are held out."""

@@ -75,6 +75,13 @@ class Score(NamedTuple):
         """The accuracy, from 0 to 1."""
         return int(self.right.sum()) / int(self.totals.sum())
 
+    @property
+    def recalls(self) -> dict[int, float]:
+        """The share of each class's samples that is right, by class; of those with samples."""
+        return {
+            label: int(self.right[label]) / int(self.totals[label]) for label in np.flatnonzero(self.totals).tolist()
+        }
+
     def weighted(self, classes: Integers) -> float | None:
         """The accuracy for these numbers of samples of each class; None where none of those could be tested."""
         tested = (self.totals > 0) & (classes > 0)

@@ -43,7 +43,7 @@ def keep(tmp_path, splits):
             states.append(State(tmp_path / name, client, Membership("digits", name, board.task)))
         for _ in range(3):
             for state in states:
-                state.play(test=False)
+                state.play()
         return states[0].client, tmp_path / "a" / "classifier.safetensors"
 
     return after_rounds

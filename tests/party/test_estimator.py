@@ -1,8 +1,5 @@
 """The classifier in scikit-learn's manner: scikit-learn's own checks, the pooled closed form, and no PyTorch."""
 
-import os
-import subprocess
-import sys
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
@@ -25,18 +22,6 @@ from support.relays import create_task, invite, start_relay
 
 ROOT = Path(__file__).parents[2]
 AGREED = {"classes": (0, 1), "low": -4.0, "high": 4.0, "features": 64, "precision": "fp32"}
-WITHOUT_PYTORCH = """
-import runpy, sys
-
-class Block:
-    def find_spec(self, name, *rest):
-        if name.partition(".")[0] == "torch":
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-sys.meta_path.insert(0, Block())
-runpy.run_path(sys.argv[1])
-"""
-
 
 CHECKS = {  # all of them, but one that needs arrays of another kind switched on before SciPy is imported
     f"{number} {getattr(check, 'func', check).__name__}": (estimator, check)
@@ -200,12 +185,3 @@ def test_what_does_not_fit_is_refused(table):
     with pytest.raises(ConfigError, match="discriminant needs PyTorch"):
         task = Agreement(Fourier((-4.0,) * x.shape[1], (4.0,) * x.shape[1]), "discriminant").task(2)
         CommonSpaceClassifier(accept_exposure=True, task=task, accept_space=True).fit(x, y)
-
-
-def test_two_hospitals_need_no_pytorch():
-    command = [sys.executable, "-c", WITHOUT_PYTORCH, str(ROOT / "examples/two_hospitals.py")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env={**os.environ})
-    assert (done.returncode, done.stderr) == (0, "")
-    alone, together = done.stdout.splitlines()[:2], done.stdout.splitlines()[2:]
-    shares = [[float(line.split(": ")[1].split("%")[0]) for line in lines] for lines in (alone, together)]
-    assert min(shares[1]) > max(shares[0])

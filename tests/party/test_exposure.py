@@ -242,8 +242,6 @@ def test_a_dry_run_tells_what_would_be_seen(folder, capsys):
     dry = ["join", "http://127.0.0.1:9", "--dry-run", "--agreement", "agreed.json"]
     said = " ".join(run(capsys, *dry, "--party", "party.py:few").out.split())
     assert "What it shows, refused: nothing leaves: 10 rows of 9 numbers for 120 samples" in said
-    told = json.loads(run(capsys, *dry, "--party", "party.py:few", "--json").out)["exposure"]
-    assert told == {"numbers": 9, "classes": 10, "samples": 120, "sums": False, "allowed": False, "auc": 0.7407}
     assert "What it shows, allowed: 10 rows of 9" in " ".join(run(capsys, *dry, "--party", "party.py:many").out.split())
 
 

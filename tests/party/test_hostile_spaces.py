@@ -220,7 +220,7 @@ def test_a_class_name_that_steers_a_terminal_is_refused_on_both_sides(tmp_path, 
 
 def test_a_message_does_not_steer_the_terminal(relay, capsys):
     with pytest.raises(SystemExit):
-        main(["join", "--party", "party.py:\x1b[2Jx", "--alone"])
+        main(["join", "--party", "party.py:\x1b[2Jx", "--dry-run"])
     told = capsys.readouterr().err
     assert "\x1b" not in told
     assert "\\x1b[2J" in told

@@ -3,6 +3,7 @@
 import io
 import json
 import random
+import re
 import shutil
 import signal
 import time
@@ -318,23 +319,25 @@ def test_a_party_that_cannot_be_had_is_said_in_one_line(party, body, said):
     assert "\n" not in str(caught.value)
 
 
+def observed(counts):
+    return [str(len(counts)), "over", str(counts[0]), "samples"] if len(counts) else ["–"]
+
+
 def test_a_dry_run_tells_what_would_leave_and_contacts_nobody(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     dry = ["join", "http://127.0.0.1:9", "--party", f"{PARTY}:alice", "--dry-run", "--m-up", 3, "--minimum-count", 10]
-    told = json.loads(run(capsys, *dry, "--json").out)
     shown = run(capsys, *dry).out
-    assert f"{told['vectors']} vectors of 84 numbers (fp32)" in shown
-    assert f"{told['bytes']:,} bytes a round" in shown
     sent = []
     state = State(tmp_path / "s", make("alice", exchange=Tap(LocalExchange(Board(Task(10, 84)), "alice"), sent),
                                        policy=Policy(m_up=3, minimum_count=10)), DIGITS)  # fmt: skip
     next(take_part(state))
     release = wire.decode_release(sent[0])
-    assert told["bytes"] == len(sent[0])
-    assert told["vectors"] == len(release.means.labels) + len(release.observations.labels)
-    for label, held in told["classes"].items():
-        assert held["mean_over"] == release.means.of(int(label)).counts.sum()
-        assert held["observations_over"] == release.observations.of(int(label)).counts.tolist()
+    assert f"{len(release.means.labels) + len(release.observations.labels)} vectors of 84 numbers (fp32)" in shown
+    assert f"{len(sent[0]):,} bytes a round" in shown
+    for label in range(10):
+        (row,) = [line.split() for line in shown.splitlines() if line.split()[:1] == [str(label)]]
+        over, each = release.means.of(label).counts.sum(), release.observations.of(label).counts
+        assert row[2:] == (["1", "over", str(over), "samples", *observed(each)] if over else ["–", *observed(each)])
     assert [path.name for path in tmp_path.iterdir()] == ["s"]
 
 
@@ -342,40 +345,37 @@ def test_a_dry_run_tells_what_a_report_would(capsys):
     common = ["join", "http://127.0.0.1:9", "--party", f"{PARTY}:alice", "--dry-run"]
     alice = make("alice", policy=Policy())
     sent = make_report(alice, alice.round())
-    dry = [*common, "--report"]
-    (told,) = [each for each in json.loads(run(capsys, *dry, "--json").out)["also"] if "--report" in each]
-    assert set(sent) <= set(told.split(": ")[1].split(", ")) <= set(RoundReport.model_fields)
-    assert told in run(capsys, *dry).out
-    assert not any("--report" in each for each in json.loads(run(capsys, *common, "--json").out)["also"])
+    (told,) = re.findall(r"what --report sends: ([\w, ]+)\. ", run(capsys, *common, "--report").out)
+    assert set(sent) <= set(told.split(", ")) <= set(RoundReport.model_fields)
+    assert "--report" not in run(capsys, *common).out
 
 
 def test_a_dry_run_tells_what_a_group_would_be_sent(capsys):
     group = ["--group", "group.jsonl", "--signing-key", "alice.key"]
     dry = ["join", "http://127.0.0.1:9", "--party", f"{PARTY}:alice", "--dry-run", *group]
-    told = json.loads(run(capsys, *dry, "--m-up", 0, "--json").out)
-    vectors = {name: np.zeros(told["masked"], np.int64) for name in "abc"}
+    shown = run(capsys, *dry, "--m-up", 0).out
+    masked, size = re.search(r"(\d+) whole numbers, masked: ([\d,]+) bytes a round", shown).groups()
+    vectors = {name: np.zeros(int(masked), np.int64) for name in "abc"}
     keys = {name: Key.new() for name in vectors}
     among = Group({name: key.public for name, key in keys.items()}, "digits", 10 * (84 + 3))
     there = {name: Member(among, name, key) for name, key in keys.items()}
     announced = {name: member.announce() for name, member in there.items()}
-    assert told["bytes"] == len(there["a"].mask(announced, vectors["a"]))
-    assert "a teacher" not in " ".join(told["also"])
-    shown = run(capsys, *dry, "--m-up", 0).out
-    assert f"870 whole numbers, masked: {told['bytes']:,} bytes a round" in shown
+    assert size == f"{len(there['a'].mask(announced, vectors['a'])):,}"
+    assert masked == "870"
+    assert "a teacher" not in shown
     assert "--m-up 0" in run(capsys, *dry, expect=2).err
 
 
 def test_joining_from_the_command_line(folder, relay, capsys, party):
     """One relay for all that needs one but no process of its own."""
-    told = run(capsys, *arguments(relay.url, "alice", "--rounds", 3, "--json"))
-    *lines, summary = [json.loads(line) for line in told.out.splitlines()]
-    assert [{**line, "seconds": None} for line in lines] == records("repshare-digits-alice")
-    assert summary["rounds"] == 3
-    assert summary["bytes_up"] == sum(line["bytes_up"] for line in lines) > 0
-    assert "alice in digits (10 classes, d' = 84) with LeNet5 and 100 samples" in told.err
+    told = run(capsys, *arguments(relay.url, "alice", "--rounds", 3)).out
+    assert [int(number) for number in re.findall(r"^round +(\d+)", told, re.MULTILINE)] == [1, 2, 3]
+    assert len(records("repshare-digits-alice")) == 3
+    assert "alice after 3 rounds" in told
+    assert "alice in digits (10 classes, d' = 84) with LeNet5 and 100 samples" in told
 
-    again = run(capsys, *arguments(relay.url, "alice", "--rounds", 3, "--json"))
-    assert len(again.out.splitlines()) == 1  # nothing was left to do
+    again = run(capsys, *arguments(relay.url, "alice", "--rounds", 3)).out
+    assert not re.search(r"^round", again, re.MULTILINE)  # nothing was left to do
 
     with State(Path("repshare-digits-alice"), make("alice"), DIGITS).folder:
         said = run(capsys, *arguments(relay.url, "alice"), expect=2).err

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
-import torch
 
 from repshare import load_classifier
 from repshare_lab import load
@@ -57,7 +56,8 @@ def test_three_parties_join_as_the_page_says_and_have_a_classifier_of_all_digits
             assert process.process.wait(PATIENCE_SECONDS) == 130
             *_, summary, place = process.out.read_text().splitlines()
             assert re.search(
-                r"alone +[\d.]+%, with 2 others +[\d.]+% \(own held-out samples\); test accuracy 9", summary
+                r"alone +[\d.]+% \(.*\), with 2 others +[\d.]+% .*\(own samples left out in turn\); test accuracy 9",
+                summary,
             )
             assert f"the classifier is in repshare-digits-{name}/classifier.safetensors" in place
 
@@ -79,19 +79,6 @@ def test_three_parties_join_as_the_page_says_and_have_a_classifier_of_all_digits
     exec(compile(code, "join.md", "exec"), {"images": test.images.astype("float32")})
     named = ast.literal_eval(capsys.readouterr().out.splitlines()[0])
     assert np.mean([name == NAMES[label] for name, label in zip(named, test.labels, strict=True)]) > 0.9
-
-
-def test_ones_own_model_is_used_as_the_page_says(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(ROOT / "examples")
-    alone = ("join", "--alone", "--party", f"{ROOT}/examples/party.py:alice", "--threads", 1, "--rounds", 2)
-    run(capsys, *alone, "--state", "repshare-digits-alice")
-    table = run(capsys, "predict", "repshare-digits-alice", "--party", f"{ROOT}/examples/party.py:alice").out
-    (code,) = re.findall(r"```python\n(import safetensors.torch.*?)```", PAGE, re.DOTALL)
-    images = torch.from_numpy(load("digits").normalised().test.images)
-    exec(compile(code, "join.md", "exec"), {"images": images})
-    shown = re.findall(r"\d+", capsys.readouterr().out)
-    assert shown == [line.split(",")[2] for line in table.splitlines()[1:]]
 
 
 def knows_all_digits(name):

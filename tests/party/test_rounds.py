@@ -60,7 +60,7 @@ def make_state(folder, board, splits, number):
     name = f"c{number}"
     client = Client(None, data, Unreliable(board, name), name=name, space=COMMON, classes=10)
     state = State(folder / name, client, Membership("digits", name, board.task))
-    return state, client.exchange.exchange
+    return state, client.exchange
 
 
 def play(rounds, count):
@@ -84,7 +84,7 @@ def test_rounds_without_an_exchange_do_not_count(board, tmp_path, splits, monkey
     monkeypatch.setattr(dual, "MOST_ROUNDS", 5)
     monkeypatch.setattr(dual, "SMALL_GAP", 0.0)
     (one, exchange), (other, _) = (make_state(tmp_path, board, splits, number) for number in (0, 1))
-    other.play(test=False)
+    other.play()
     rounds = take_part_until_settled(one, exchange)
     assert [record.trouble for record in play(rounds, 4)] == [None] * 4  # from the second on, of the same samples
     exchange.reachable = False
@@ -102,13 +102,13 @@ def test_a_client_goes_on_until_its_gap_is_small_or_it_has_done_many_rounds(
     for name, value in {"FEWEST_ROUNDS": 3, "SMALL_GAP": small, "MOST_ROUNDS": most}.items():
         monkeypatch.setattr(dual, name, value)
     (one, exchange), (other, _) = (make_state(tmp_path, board, splits, number) for number in (0, 1))
-    other.play(test=False)
+    other.play()
     gaps, idle, told = [], 0, []
     for step in take_part_until_settled(one, exchange, settled=lambda: told.append(len(gaps))):
         idle = idle + 1 if step is None else 0
         if step is not None:
             gaps.append(step.gap)
-            other.play(test=False)
+            other.play()
         if idle > 50:
             break
     assert told == [len(gaps)], "it says so once, after the last round"
@@ -121,7 +121,7 @@ def test_who_only_watches_is_not_forgotten_and_who_is_gone_is(board, tmp_path, s
     monkeypatch.setattr(dual, "SMALL_GAP", math.inf)
     aging = Board(replace(board.task, max_age=1.0))
     (one, exchange), (gone, _) = (make_state(tmp_path, aging, splits, number) for number in (0, 1))
-    gone.play(test=False)
+    gone.play()
     rounds, settled, names = take_part_until_settled(one, exchange, settled=lambda: settled.append(True)), [], set()
     until = time.monotonic() + 3
     while time.monotonic() < until:
@@ -138,7 +138,7 @@ def test_those_who_are_gone_are_waited_for_once(board, tmp_path, splits, monkeyp
     monkeypatch.setattr(party_rounds, "LATE_SECONDS", 0.6)
     (one, exchange), *others = (make_state(tmp_path, board, splits, number) for number in range(5))
     for other, _ in others:
-        other.play(test=False)
+        other.play()
     waited, rounds = [], take_part_until_settled(one, exchange)
     for number in range(1, 8):
         started = time.monotonic()
@@ -147,7 +147,7 @@ def test_those_who_are_gone_are_waited_for_once(board, tmp_path, splits, monkeyp
         waited.append(time.monotonic() - started)
         assert step.round == number
         for other, _ in others[:2]:
-            other.play(test=False)
+            other.play()
     late = [seconds > 0.6 for seconds in waited]
     assert late[1:3] == [True, True], "it waits for all four while the total is new to it"
     assert not any(late[3:])
@@ -173,7 +173,7 @@ def test_a_network_in_a_group_trains_in_every_meeting_never_settles_and_outlives
     client = Client(LeNet5(), data, Spoilt(board, "a"), name="a", policy=Policy(m_up=0))
     state, told = State(tmp_path / "a", client, Membership("digits", "a", board.task)), []
     state.restore()
-    records = take_part_in_group(state, client.exchange.exchange, 4, settled=lambda: told.append("settled"))
+    records = take_part_in_group(state, client.exchange, 4, settled=lambda: told.append("settled"))
     troubled = [record.trouble for record in records if record is not None]
     assert [each is None for each in troubled] == [True, False, False, False]
     assert all("not finite" in each for each in troubled[1:])

@@ -1,7 +1,6 @@
 """The files of `join`: nobody else may read them, and what is foreign in them is said in one line."""
 
 import io
-import json
 import os
 import pickle
 import stat
@@ -12,7 +11,7 @@ import pytest
 import torch
 
 from repshare import Client, LeNet5
-from repshare.errors import CheckpointError, ConfigError, RepshareError
+from repshare.errors import CheckpointError, RepshareError
 from repshare.exchange.relay import Membership
 from repshare.party.rounds import take_part
 from repshare.party.state import State
@@ -20,7 +19,6 @@ from repshare.sharing.task import Task
 from support import private_clients
 from support.private_clients import create_private_task
 from support.processes import RelayProcess, run
-from support.space_parties import COMMON
 
 PARTY = Path(__file__).parents[2] / "examples/party.py"
 DIGITS = Membership("digits", "alice", Task(10, 84))
@@ -140,18 +138,3 @@ def test_records_that_are_none_are_said_in_one_line(tmp_path, lines):
     (tmp_path / "s/records.jsonl").write_text(lines)
     with pytest.raises(RepshareError, match="damaged"):
         State(tmp_path / "s", make_client(), DIGITS).restore()
-
-
-def test_the_folder_of_a_version_with_a_network_in_a_space_is_refused_with_the_commit_that_reads_it(tmp_path):
-    data = 16 * torch.rand(40, 1, 8, 8), torch.arange(40) % 10
-
-    def state():
-        client = Client(data=data, space=COMMON, name="alice")
-        return State(tmp_path / "model", client, Membership("model", "alice", COMMON.task(10)))
-
-    state()
-    state()  # whatever the task is called
-    run = tmp_path / "model/run.json"
-    run.write_text(json.dumps({**json.loads(run.read_text()), "model": "LeNet5, 30,986 parameters"}))
-    with pytest.raises(ConfigError, match="055caf8 is the last commit that reads it"):
-        state()

@@ -22,6 +22,7 @@ from repshare.table import read_table
 from support.patients import CLASSES, split_patients, write_table
 from support.processes import Process, eventually
 from support.relays import create_task, invite, prepare, repshare, start_relay
+from support.space_parties import learn_here
 
 HEAD, PATIENTS = split_patients()
 LARGEST = (40, 50, 250, 4000, 0.25, 0.5, 0.6, 0.3, 0.5, 0.15)
@@ -140,7 +141,6 @@ def test_a_wrong_way_is_refused_or_named_in_one_line_before_anything_leaves(rela
     ways = {
         "join": ("join", relay.url, "--token-file", "token", "--rounds", 1),
         "dry": ("join", "--dry-run"),
-        "check": ("join", "--check-data"),
     }
     for name, command in ways.items():
         arguments = (*command, "--party", f"party.py:{function}", "--agreement", "cells.json")
@@ -245,12 +245,12 @@ def test_a_task_of_columns_has_no_other_shape_range_or_space(relay, given, told)
     assert told in repshare(*create, cwd=relay.folder, expect=2)
 
 
-def test_a_classifier_predicts_tables_by_name_with_the_rows_that_it_could_use(tmp_path):
+def test_a_classifier_predicts_tables_by_name_with_the_rows_that_it_could_use(tmp_path, monkeypatch):
     write_table(tmp_path / "patients.csv", HEAD, PATIENTS["south"])
     (tmp_path / "party.py").write_text(PARTY)
     (tmp_path / "cells.json").write_text(json.dumps(AGREED.describe()))
-    alone = ("join", "--alone", "--party", "party.py:hospital", "--agreement", "cells.json", "--state", "mine")
-    repshare(*alone, cwd=tmp_path)
+    monkeypatch.chdir(tmp_path)
+    learn_here(tmp_path / "mine", "party.py:hospital", tmp_path / "cells.json")
     others = [[*row[:-1], 7] for row in PATIENTS["others"]]
     others[1][3] = "NA"
     turned = [row[::-1] for row in others]
@@ -270,13 +270,14 @@ def test_a_classifier_predicts_tables_by_name_with_the_rows_that_it_could_use(tm
         classify(frame.assign(area=frame["area"] + 4000))
 
 
-def test_onnx_says_what_goes_in_and_what_comes_out(tmp_path):
+def test_onnx_says_what_goes_in_and_what_comes_out(tmp_path, monkeypatch):
     onnx = pytest.importorskip("onnx")
     write_table(tmp_path / "patients.csv", HEAD, PATIENTS["south"])
     (tmp_path / "party.py").write_text(PARTY)
     (tmp_path / "cells.json").write_text(json.dumps(AGREED.describe()))
     given = ("--party", "party.py:hospital")
-    repshare("join", "--alone", *given, "--agreement", "cells.json", "--state", "mine", cwd=tmp_path)
+    monkeypatch.chdir(tmp_path)
+    learn_here(tmp_path / "mine", "party.py:hospital", tmp_path / "cells.json")
     repshare("export", "mine", "--to", "cells.onnx", *given, cwd=tmp_path)
     about = {each.key: each.value for each in onnx.load(tmp_path / "cells.onnx").metadata_props}
     assert json.loads(about["repshare.inputs"]) == HEAD[:-1]

@@ -78,9 +78,7 @@ def test_two_are_killed_one_is_cut_off_one_lies_and_the_others_end_as_simulated(
         line = Line(there.relay.port)
         stack.callback(line.cut)
         for name in PARTIES:
-            there.join(
-                name, "--patience", 1, "--eval-every", 1000, "--no-prefer-own", url=line.url if name == CUT else None
-            )
+            there.join(name, "--patience", 1, "--no-prefer-own", url=line.url if name == CUT else None)
         eventually(lambda: all(len(there.rounds(name)) >= 8 for name in PARTIES), "all have learned with all others")
         for name in KILLED:
             there.processes[name].stop(signal.SIGKILL)

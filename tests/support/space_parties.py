@@ -3,10 +3,13 @@
 from contextlib import ExitStack
 from dataclasses import replace
 
-from repshare import Board, Policy
+from repshare import Board, LocalExchange, Policy
 from repshare.cli.party.client import WorkOptions, make_client
 from repshare.client import make_wants
 from repshare.exchange import Exchange
+from repshare.exchange.relay import Membership
+from repshare.party.rounds import take_part
+from repshare.party.state import State
 from repshare.space import Patches
 from repshare.space.agreement import Agreement
 from support.processes import Process, records
@@ -69,6 +72,16 @@ def collaborate(folder, *values):
     """A collaboration in this folder, whose task has these options besides, and what ends it."""
     stack = ExitStack()
     return stack, Collaboration(folder, stack, *values)
+
+
+def learn_here(folder, reference, agreement):
+    """A state folder of a party that is alone at a board of this process, after a round."""
+    client = make_client(str(reference), "here", WorkOptions(agreement=agreement), Policy(accept_exposure=True))
+    task = client.learner.task()
+    client.exchange = LocalExchange(Board(task), "here")
+    state = State(folder, client, Membership("digits", "here", task))
+    state.restore()
+    list(take_part(state, 1))
 
 
 class Tapped(Exchange):

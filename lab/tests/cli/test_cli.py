@@ -294,11 +294,6 @@ def test_defaults_are_shown_as_they_are_typed(capsys):
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ("run RS", "run is gone: repshare compare --methods RS runs one method"),
-        ("compare --inline", "--inline is no option here: --workers 0 does it"),
-        ("compare --topology ring", "--topology is no option here: d934b08 is the last commit that simulates"),
-        ("privacy plan --epsilon 1", "plan is gone: repshare compare --epsilon E shows what a budget costs"),
-        ("relay serve --redis redis://h", "--redis is no option here: give its address to --db"),
         (
             "compare --clip 3",
             "--clip is no option here: set clip in Python, in Policy(…), for repshare_lab.compare or your",
@@ -309,7 +304,7 @@ def test_defaults_are_shown_as_they_are_typed(capsys):
         ),
     ],
 )
-def test_what_earlier_versions_had_is_refused_with_what_to_do_instead(capsys, command, said):
+def test_what_is_set_in_python_only_is_refused_with_where(capsys, command, said):
     code, out, error = call(capsys, *command.split())
     assert (code, out, error.count("\n")) == (2, "", 1)
     assert error.startswith(f"repshare: {said}")

@@ -15,14 +15,6 @@ from repshare.errors import ConfigError, RepshareError, StoreError, WorkerFailed
 
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
 HELP = ("-h", "--help")
-REMOVED = {
-    "plan": "repshare compare --epsilon E shows what a budget costs; d934b08 is the last commit that plans noise",
-    "run": "repshare compare --methods RS runs one method",
-    "--tyro-write-completion": "there is no tab completion any more",
-    "--help-all": "repshare COMMAND --help describes all options",
-    "export": "repshare relay backup copies all tasks; befa941 is the last commit that writes one task to a file",
-    "import": "befa941 is the last commit that reads a task from a file; repshare relay restore reads a backup",
-}
 
 
 class Command(NamedTuple):
@@ -75,6 +67,9 @@ RELAY: Commands = {
 COMMANDS: Commands = {
     "join": Command("Train with others through a relay.", "repshare.cli.party.join:join"),
     "peer": Command("Train with others without a server.", "repshare.cli.party.peer:peer"),
+    "part": Command("Write a part to a file, to train with others without a network.", "repshare.cli.party.files:part"),
+    "total": Command("Add up the parts of several parties.", "repshare.cli.party.files:total"),
+    "receive": Command("Use the total of all parties.", "repshare.cli.party.files:receive"),
     "predict": Command("Classify samples with what join or peer has learned.", "repshare.cli.party.model:predict"),
     "export": Command("Write what join or peer has learned as ONNX.", "repshare.cli.party.model:export"),
     "keys": CommandGroup("Make keys, and choose which to trust (new, show, trust).", KEYS),
@@ -165,8 +160,6 @@ def _carry_out(program: str, group: CommandGroup, arguments: list[str]) -> None:
         parser.call(rest)
     elif first == "--version":
         print(f"repshare {__version__}")
-    elif first in REMOVED:
-        raise ConfigError(f"{first} is gone: {REMOVED[first]}")
     elif f"{program} {first}".removeprefix("repshare ") in LABORATORY:
         raise ConfigError(f"{program} {first} is a command of the laboratory: {imports.how_to_install('lab')}")
     else:

@@ -16,7 +16,7 @@ from itertools import groupby
 from types import NoneType
 from typing import Annotated, Any, Literal, NamedTuple, NoReturn, get_args, get_origin, get_type_hints
 
-from repshare.cli.groups import LAYOUTS, Layout, explain_removed
+from repshare.cli.groups import LAYOUTS, Layout, explain_hidden
 from repshare.errors import ConfigError
 from repshare.fields import field_helps
 
@@ -120,7 +120,7 @@ class Parser(argparse.ArgumentParser):
             if flag.startswith("--") and flag not in known:
                 unknown = f"unknown option {flag}{suggest(flag, known)} See `{self.prog} --help`"
                 hidden = [option.name for option in options_of(self.command)]
-                raise ConfigError(explain_removed(flag, hidden) or unknown)
+                raise ConfigError(explain_hidden(flag, hidden) or unknown)
 
 
 def options_of(command: Callable[..., Any], layout: Layout | None = None) -> list[Option]:

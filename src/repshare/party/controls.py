@@ -1,7 +1,7 @@
 """A party's controls: its data and seed without any other client, trained beside it. They show what sharing is worth.
 
-Nothing of a control leaves: it has no exchange. Its rounds follow from the seed alone, so that controls that were left
-behind, by a kill or because they were asked for late, catch up to the same bits.
+Nothing of a control leaves: it has no exchange. Its rounds follow from the seed alone, so that none are kept: after a
+new start, controls train again, to the same bits.
 """
 
 from copy import deepcopy
@@ -12,10 +12,9 @@ import numpy as np
 import torch
 
 from repshare.client import Client
-from repshare.config import Policy
-from repshare.errors import CheckpointError, ConfigError
+from repshare.errors import ConfigError
 from repshare.methods import IL, Method
-from repshare.party.state import CONTROL, CONTROLS, load, play_round, save
+from repshare.party.state import CONTROLS, play_round
 from repshare.records import Journal
 from repshare.samples import Samples
 from repshare.sharing.columns import bound_inputs
@@ -24,15 +23,11 @@ ALONE, SHORT = "alone", "alone with short features"
 LENGTH = 10.0  # λ_length of a network with short features, unless the policy has its own
 
 
-def without_others(policy: Policy) -> Policy:
-    """The policy of a client that shares nothing: all its samples count, and no noise is needed."""
-    return replace(policy, epsilon=None, noise_shares=1, share_samples=None, share_classes=None)
-
-
 def make_controls(client: Client) -> dict[str, Client]:
     """Make the controls of a client that has not begun yet: its method's, and a network if the party has a model."""
     samples, test = _samples_to_test(client)
-    policy, setup = without_others(client.policy), client.setup
+    setup = client.setup  # all samples count, and no noise is needed:
+    policy = replace(client.policy, epsilon=None, noise_shares=1, share_samples=None, share_classes=None)
 
     def make(method: Method, length: float, samples: Samples, test: Samples) -> Client:
         return Client(
@@ -71,41 +66,21 @@ def _samples_to_test(client: Client) -> tuple[Samples, Samples]:
 
 
 class Controls:
-    """A client's controls, and the files in its state folder from which they are resumed."""
+    """A client's controls, and the file in its state folder with their rounds."""
 
     def __init__(self, folder: Path, client: Client) -> None:
         """`client` has not begun yet: its model has the starting weights."""
         self.client, self.clients = client, make_controls(client)
         self.tested_on = "test data" if client.test is not None else "own held-out samples"
-        self._folder, self._records = folder, Journal(folder / CONTROLS, private=True)
+        self._records = Journal(folder / CONTROLS, private=True)
+        self._records.keep_only([])
 
-    def restore(self) -> None:
-        """Restore the controls as they were. Nothing remains of a round that was not kept whole."""
+    def catch_up(self) -> None:
+        """Let every control do as many rounds as the client has done, or as are enough."""
         for title, control in self.clients.items():
-            path = self._path(title)
-            if path.exists():
-                load(control, path)
-            if control.round_number > self.client.round_number:
-                reached = f"round {control.round_number}, the client only {self.client.round_number}"
-                raise CheckpointError(f"{path} has reached {reached}: remove it, and that control learns again")
-        lines, rounds = self._records.read(), {title: each.round_number for title, each in self.clients.items()}
-        try:
-            known = [line for line in lines if line["round"] <= rounds[line["control"]]]
-        except (TypeError, KeyError) as error:
-            raise CheckpointError(f"{self._records.path} is damaged: one of its lines is not a record") from error
-        self._records.keep_only(known)
-
-    def catch_up(self, *, eval_every: int, last: int | None) -> None:
-        """Let every control do as many rounds as the client has done; each is kept."""
-        for title, control in self.clients.items():
-            most = control.learner.enough
-            rounds = self.client.round_number if most is None else min(most, self.client.round_number)
+            rounds = min(self.client.round_number, control.learner.enough or self.client.round_number)
             while control.round_number < rounds:
-                number = control.round_number + 1
-                is_due = number % eval_every == 0 or number in (last, most)
-                record = play_round(control, test=is_due)
-                self._records.add([{"control": title, **asdict(record)}])
-                save(control, self._path(title))
+                self._records.add([{"control": title, **asdict(play_round(control))}])
 
     def compare(self) -> dict[str, float | None]:
         """The accuracies: together, and of every control."""
@@ -114,6 +89,3 @@ class Controls:
         else:
             together, _ = self.client.learner.compare_held_out()
         return {"together": together, **{title: control.evaluate() for title, control in self.clients.items()}}
-
-    def _path(self, title: str) -> Path:
-        return self._folder / f"{title.replace(' ', '-')}{CONTROL}"

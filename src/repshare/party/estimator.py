@@ -195,7 +195,10 @@ class CommonSpaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def _agree(self, columns: int) -> Agreement:
         """The parties' agreement: as the task states it, or as the arguments do."""
         if self.task is None:
-            low, high = (np.broadcast_to(np.asarray(each, float), columns).tolist() for each in (self.low, self.high))
+            bounds = {"low": np.asarray(self.low, float), "high": np.asarray(self.high, float)}
+            if wrong := [name for name, each in bounds.items() if each.shape not in ((), (columns,))]:
+                raise ConfigError(f"{wrong[0]} must be one number, or one for each of {columns} columns")
+            low, high = (np.broadcast_to(each, columns).tolist() for each in bounds.values())
             space = Fourier(tuple(low), tuple(high), self.seed, self.features, self.width)
             names = () if self.classes is None else tuple(map(str, self.classes))
             common = Agreement(space, shrinkage=self.shrinkage, class_names=names)

@@ -1,9 +1,9 @@
-"""A party's model or common classifier as ONNX: one graph, compared with the original on the party's own samples."""
+"""A common classifier as ONNX: one graph, compared with the original on the party's own samples."""
 
 import json
 import logging
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,25 +13,12 @@ from torch import Tensor, nn
 from repshare import __version__
 from repshare.errors import ConfigError
 from repshare.imports import in_one_line
-from repshare.network.models import call_model
 from repshare.party.classifier import SpaceClassifier
 from repshare.samples import Samples
 from repshare.sharing.columns import name_inputs
 
 COMPARED = 100  # samples
 ROUNDING = 1e-3  # of the largest score, by which outputs may differ: roots enlarge what fp32 rounds
-
-
-class _WholeModel(nn.Module):
-    """A model whose inputs are tensors, one after the other, and whose output are the logits."""
-
-    def __init__(self, model: nn.Module, names: Sequence[str]) -> None:
-        super().__init__()
-        self.model, self.names = model, names
-
-    def forward(self, *inputs: Tensor) -> Tensor:
-        given = dict(zip(self.names, inputs, strict=True)) if self.names else inputs[0]
-        return call_model(self.model, given)  # type: ignore[no-any-return]
 
 
 class _WholeClassifier(nn.Module):
@@ -50,15 +37,6 @@ class _WholeClassifier(nn.Module):
         return self.graph(self.prepare(inputs)) @ self.weights.T + self.offset  # type: ignore[no-any-return]
 
 
-def model_as_onnx(model: nn.Module, samples: Samples) -> bytes:
-    """A model as ONNX: from a batch of inputs to `scores`, its logits (n, C)."""
-    inputs = _some(samples)
-    names = list(inputs) if isinstance(inputs, Mapping) else []
-    tensors = [inputs[name] for name in names] if names else [inputs]
-    whole = _WholeModel(model, names).eval()
-    return _export(whole, tensors, names or ["input"], lambda: whole(*tensors), type(model).__name__, {})
-
-
 def classifier_as_onnx(classifier: SpaceClassifier, samples: Samples) -> bytes:
     """A common classifier with its space as ONNX: from a batch of inputs to `scores` (n, C).
 
@@ -70,61 +48,53 @@ def classifier_as_onnx(classifier: SpaceClassifier, samples: Samples) -> bytes:
             f"the space {space.name} is your own module, and no graph is made of it: apply the linear map in "
             "classifier.safetensors to your module's output"
         )
-    whole, agreed = _WholeClassifier(classifier).eval(), classifier.agreement
-    about = {"classes": json.dumps(agreed.class_names), "inputs": json.dumps(name_inputs(agreed.columns))}
-    about |= {"agreement": json.dumps(agreed.describe()), "samples": str(classifier.samples)}
-    return _export(whole, [inputs], ["input"], lambda: classifier.scores(inputs), f"the space {space.name}", about)
-
-
-def _some(samples: Samples) -> Any:
-    rows = torch.arange(max(2, min(COMPARED, len(samples)))) % len(samples)  # a batch of one would fix its size
-    inputs, _ = samples.batch(rows)
-    if isinstance(inputs, Mapping):
-        return {name: each.contiguous() for name, each in inputs.items()}
-    return inputs.contiguous()
-
-
-def _export(
-    whole: nn.Module,
-    tensors: list[Tensor],
-    names: list[str],
-    original: Callable[[], Tensor],
-    kind: str,
-    about: Mapping[str, str],
-) -> bytes:
-    import onnxruntime  # type: ignore[import-untyped]
-    import onnxscript  # noqa: F401 torch.onnx needs it, and would say so at length
-
-    size = {0: torch.export.Dim("n", min=1)}
-    several = isinstance(whole, _WholeModel)
-    shapes: Any = (tuple(size for _ in tensors),) if several else (size,)
+    agreed, kind = classifier.agreement, f"the space {space.name}"
+    about = {"version": __version__, "classes": json.dumps(agreed.class_names), "samples": str(classifier.samples)}
+    about |= {"agreement": json.dumps(agreed.describe()), "inputs": json.dumps(name_inputs(agreed.columns))}
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings(), torch.no_grad():
-            warnings.simplefilter("ignore")  # the exporter's own
-            expected = original().float()
-            program = torch.onnx.export(
-                whole, tuple(tensors), input_names=names, output_names=["scores"],
-                dynamic_shapes=shapes, dynamo=True, verbose=False,
-            )  # fmt: skip
-        proto = program.model_proto  # type: ignore[union-attr]
-        for key, value in {"version": __version__, **about}.items():
-            proto.metadata_props.add(key=f"repshare.{key}", value=value)
-        body: bytes = proto.SerializeToString()
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 3
-        session = onnxruntime.InferenceSession(body, options, providers=["CPUExecutionProvider"])
-        arrays = {name: tensor.cpu().numpy() for name, tensor in zip(names, tensors, strict=True)}
-        together = session.run(["scores"], arrays)[0]
-        first = session.run(["scores"], {name: array[:1] for name, array in arrays.items()})[0]
+        expected = classifier.scores(inputs).float()
+        body = _trace(_WholeClassifier(classifier).eval(), inputs, about)
+        together, first = _run(body, inputs), _run(body, inputs[:1])
     except Exception as error:  # PyTorch's exporter and the runtime raise errors of many kinds
         raise ConfigError(f"{kind} cannot be exported to ONNX: {in_one_line(error)[:300]}") from error
     finally:
         logger.setLevel(level)
-    _compare(expected.cpu().numpy(), together, first, kind)
+    _compare(expected.numpy(), together, first, kind)
     return body
+
+
+def _some(samples: Samples) -> Tensor:
+    rows = torch.arange(max(2, min(COMPARED, len(samples)))) % len(samples)  # a batch of one would fix its size
+    inputs: Tensor = samples.batch(rows)[0]
+    return inputs.contiguous()
+
+
+def _trace(whole: nn.Module, inputs: Tensor, about: Mapping[str, str]) -> bytes:
+    import onnxscript  # noqa: F401 torch.onnx needs it, and would say so at length
+
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")  # the exporter's own
+        program = torch.onnx.export(
+            whole, (inputs,), input_names=["input"], output_names=["scores"],
+            dynamic_shapes=({0: torch.export.Dim("n", min=1)},), dynamo=True, verbose=False,
+        )  # fmt: skip
+    proto = program.model_proto  # type: ignore[union-attr]
+    for key, value in about.items():
+        proto.metadata_props.add(key=f"repshare.{key}", value=value)
+    body: bytes = proto.SerializeToString()
+    return body
+
+
+def _run(body: bytes, inputs: Tensor) -> Any:
+    import onnxruntime  # type: ignore[import-untyped]
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(body, options, providers=["CPUExecutionProvider"])
+    return session.run(["scores"], {"input": inputs.cpu().numpy()})[0]
 
 
 def _compare(expected: Any, together: Any, first: Any, kind: str) -> None:

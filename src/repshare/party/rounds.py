@@ -16,11 +16,10 @@ GATHER_SECONDS = 0.005  # for each of the others, between two looks at what they
 POLL_SECONDS = 0.5  # how soon a member takes part in a meeting that another one begins
 
 
-def take_part(state: State, rounds: int | None = None, *, eval_every: int = 1) -> Generator[OwnRecord]:
+def take_part(state: State, rounds: int | None = None) -> Generator[OwnRecord]:
     """Yield round after round, up to round number `rounds`; each is kept before it is yielded."""
     while rounds is None or state.client.round_number < rounds:
-        number = state.client.round_number + 1
-        yield state.play(test=number % eval_every == 0 or number == rounds)
+        yield state.play()
 
 
 def take_part_until_settled(
@@ -28,7 +27,6 @@ def take_part_until_settled(
     exchange: Exchange,
     rounds: int | None = None,
     *,
-    eval_every: int = 1,
     settled: Callable[[], None] = lambda: None,
 ) -> Generator[OwnRecord | None]:
     """Yield round after round, up to round number `rounds`, and None now and then while there is nothing to do.
@@ -41,7 +39,7 @@ def take_part_until_settled(
     before: int | None = None
     while not progress.ended(rounds):
         began, released = _version(exchange), client.released
-        yield progress.play(rounds, eval_every)
+        yield progress.play()
         if progress.ended(rounds):
             return
         if progress.failed:
@@ -63,7 +61,6 @@ def take_part_in_group(
     group: Exchange,
     rounds: int | None = None,
     *,
-    eval_every: int = 1,
     settled: Callable[[], None] = lambda: None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Generator[OwnRecord | None]:
@@ -76,7 +73,7 @@ def take_part_in_group(
     while not progress.ended(rounds):
         yield from gather(state, group, tell)
         was_settled = progress.is_settled
-        yield progress.play(rounds, eval_every, meets=True)
+        yield progress.play(meets=True)
         if progress.failed and not progress.ended(rounds):
             time.sleep(SLICE_SECONDS)
             yield None
@@ -102,9 +99,8 @@ class _Progress:
         enough = self.state.client.learner.enough
         return enough is not None and self.improved >= enough
 
-    def play(self, rounds: int | None, eval_every: int, *, meets: bool = False) -> OwnRecord:
-        number = self.state.client.round_number + 1
-        record = self.state.play(test=number % eval_every == 0 or number == rounds)
+    def play(self, *, meets: bool = False) -> OwnRecord:
+        record = self.state.play()
         self.failed = isinstance(self.state.client.trouble, ExchangeError)
         if meets and not self.failed:
             with suppress(ExchangeError):  # the round that follows will say so

@@ -1,6 +1,5 @@
 """A party's rounds, and the folder from which they are resumed after any end."""
 
-import hashlib
 import json
 import math
 import os
@@ -11,26 +10,26 @@ from pathlib import Path
 from typing import Any
 
 from repshare.client import Client, Record, make_wants
+from repshare.config import Policy
 from repshare.errors import CheckpointError, ConfigError, ExchangeError, Outdated, RepshareError
-from repshare.exchange import Exchange, Traffic
 from repshare.exchange.relay import Membership
 from repshare.files import write_atomically
 from repshare.imports import in_one_line
+from repshare.learner import Learner
 from repshare.measures import Measures
 from repshare.network import learner as network_learner
+from repshare.party.audit import Audit, read_limits
 from repshare.privacy.ledger import read_ledger
 from repshare.records import Folder
-from repshare.sharing.representations import Wants
 from repshare.space import learner as space_learner
 
-LEDGER = "privacy.jsonl"
+LEDGER, POLICY = "privacy.jsonl", "policy.json"
 TOTAL = "total"
 SHARED = "shared.marks"  # keyed hashes of the samples behind what was shared last
 SECRET, SECRET_BYTES = "held-out.secret", 32
 CLIENT = "client.state"
 LEARNED = (network_learner.FILE, space_learner.FILE)  # a party has one of them
-CONTROLS, CONTROL = "controls.jsonl", ".control"
-WITH_NETWORK = "055caf8"  # the last commit whose clients of a space have a network, too
+CONTROLS = "controls.jsonl"
 
 
 @dataclass(frozen=True)
@@ -38,75 +37,35 @@ class OwnRecord(Record):
     """A party's account of one round, for itself: also what a test measured beside accuracy."""
 
     metrics: Measures | None = None
-    """Balanced accuracy, AUROC, calibration error, and each class's recall; None in a round without a test."""
+    """Balanced accuracy, AUROC, calibration error, and each class's recall; None without test data."""
+
+    gains: dict[str, Any] | None = None
+    """CS: accuracy, balanced accuracy and worst recall on the own samples, each left out in turn, `alone` and
+    `together` with the others, when the round began; None where there are no others or more than a thousand samples."""
 
 
-def play_round(client: Client, *, test: bool) -> OwnRecord:
-    """Carry out a round, with all measures of a test."""
+def play_round(client: Client) -> OwnRecord:
+    """Carry out a round, with all measures of a test if there are test data."""
     record = client.round(test=False)
-    metrics = client.measure() if test and client.test is not None else None
+    metrics = None if client.test is None else client.measure()
     accuracy = None if metrics is None else metrics.accuracy
-    return OwnRecord(**{**vars(record), "test_accuracy": accuracy, "metrics": metrics})
+    return OwnRecord(
+        **{**vars(record), "test_accuracy": accuracy, "metrics": metrics, "gains": describe_gains(client.learner)}
+    )
 
 
-class CachingExchange(Exchange):
-    """An exchange that keeps the last teacher, so that a round that was interrupted is repeated with the same one."""
-
-    def __init__(self, exchange: Exchange, path: Path) -> None:
-        self.exchange, self.path = exchange, path
-        self.hides_single_releases = exchange.hides_single_releases
-        self._again = self._taught = self._shared = 0  # bytes of teachers given again, and fetched; and of releases
-        self._last: bytes | None = None  # that was published since the start
-
-    def others(self) -> int | None:
-        """The number of other clients, as the exchange behind knows it."""
-        return self.exchange.others()
-
-    def may_have_left(self) -> bool:
-        """Whether others may have seen the last release."""
-        return self.exchange.may_have_left()
-
-    def traffic(self) -> Traffic:
-        """Bytes sent and received, as the exchange behind counts them."""
-        sent, received = self.exchange.traffic() or (self._shared, self._taught)
-        return Traffic(sent, self._again + received)
-
-    def rehearse(self) -> None:
-        """Rehearse a sum of the group behind."""
-        self.exchange.rehearse()
-
-    def publish(self, body: bytes) -> None:
-        """Share this release. A round done again makes the same one, and publishing twice changes nothing."""
-        self.exchange.publish(body)
-        self._shared += len(body)
-        self._last = body
-
-    def behind(self, own: int) -> float:
-        """The samples behind what is seen of a release, as the exchange behind counts them."""
-        return self.exchange.behind(own)
-
-    @property
-    def last(self) -> bytes | None:
-        """The last release since the start; None: there was none."""
-        return self._last
-
-    def renew(self) -> None:
-        """Share the last release once more, so that it does not expire: nothing new leaves."""
-        if self._last is not None:
-            self.publish(self._last)
-
-    def collect(self, wants: Wants) -> bytes:
-        """A teacher, as bytes."""
-        question = hashlib.sha256(repr(wants).encode()).digest()
-        if self.path.exists():
-            kept = self.path.read_bytes()
-            if kept.startswith(question):
-                self._again += len(kept) - len(question)
-                return kept[len(question) :]
-        body = self.exchange.collect(wants)
-        self._taught += len(body)
-        write_atomically(self.path, question + body, private=True)
-        return body
+def describe_gains(learner: Learner) -> dict[str, Any] | None:
+    """What a client gains by the others: see `OwnRecord`."""
+    if learner.gains is None:
+        return None
+    names, told = learner.class_names or list(map(str, range(learner.classes))), {}
+    for title, score in zip(("together", "alone"), learner.gains, strict=True):
+        recalls = score.recalls
+        worst = min(recalls, key=lambda label: recalls[label])
+        named = names[worst] if len(recalls) > 1 else None  # a single class is its accuracy
+        balanced = sum(recalls.values()) / len(recalls)
+        told[title] = {"accuracy": score.accuracy, "balanced": balanced, "worst": recalls[worst], "class": named}
+    return told
 
 
 class State:
@@ -114,20 +73,21 @@ class State:
 
     model.safetensors has the model's weights, by their names in its state_dict; in a space, classifier.safetensors is
     the classifier in hand, total the last total of a group, and held-out.secret decides which samples are held out.
-    With controls (see `controls`), controls.jsonl has their rounds, and a file of each its last one.
+    With controls (see `controls`), controls.jsonl has their rounds.
+    audit.jsonl has a line for each release, written before it leaves; it is never reset.
     privacy.jsonl is the ledger of what its releases have cost; it is never reset. privacy.release is the
     last one that was charged, until it is acknowledged. Only the owner may read any of this.
     """
 
     def __init__(self, path: Path, client: Client, membership: Membership) -> None:
         self.client, self.membership = client, membership
-        self._path, self._teacher = path / CLIENT, path / "teacher"
+        self._path, client.teacher = path / CLIENT, path / "teacher"
         self._ledger, self._restarted = path / LEDGER, False
         self.total = path / TOTAL
+        self.audit = Audit(path, membership.task, read_limits())
+        client.before_publish = lambda body: self.audit.note(client, body)
         self.others: int | None = None  # behind what was learned, as far as known
-        described = _describe(client, membership)
-        _refuse_network(path, described)
-        self.folder = Folder(path, described, resume=True, option="--state", private=True)
+        self.folder = Folder(path, _describe(client, membership), resume=True, option="--state", private=True)
         self.records = self.folder.records  # one line a round
         if client.learner.secret is not None:
             self._keep_secret(client.learner.secret)
@@ -138,12 +98,6 @@ class State:
                 f"releases from {path} were private, and without epsilon exact averages would leave, of which no ε "
                 "holds: give --epsilon again, or another --state"
             )
-        if client.exchange is not None:
-            self.attach(client.exchange)
-
-    def attach(self, exchange: Exchange) -> None:
-        """Let the client learn with others through this exchange."""
-        self.client.exchange = CachingExchange(exchange, self._teacher)
 
     def _keep_secret(self, secret: bytes) -> None:
         path = self.folder.path / SECRET
@@ -172,7 +126,7 @@ class State:
     def restore(self) -> None:
         """Restore the client as it was. Nothing remains of a round that was not kept whole."""
         policy = json.dumps(asdict(self.client.policy), indent=2) + "\n"  # most of it may change between starts
-        write_atomically(self.folder.path / "policy.json", policy, private=True)
+        write_atomically(self.folder.path / POLICY, policy, private=True)
         if self.client.guard is not None:
             self.client.guard.keep_in(self._ledger)
             if self._restarted:
@@ -194,10 +148,10 @@ class State:
         save(self.client, self._path)
         self._keep_files()
 
-    def play(self, *, test: bool) -> OwnRecord:
+    def play(self) -> OwnRecord:
         """Carry out a round, and keep it."""
         client = self.client
-        record = play_round(client, test=test)
+        record = play_round(client)
         if isinstance(client.trouble, Outdated):
             spent = "; the ledger was lost with it, and its ε adds to the new one's" if client.guard else ""
             raise Outdated(
@@ -216,9 +170,9 @@ class State:
     def refresh(self) -> None:
         """Take in what the others share now, without a round, and keep the classifier that it makes."""
         client = self.client
-        if isinstance(client.exchange, CachingExchange):
+        if client.exchange is not None:
             wants = make_wants(client.method, client.policy, client.seed, client.name, client.round_number)
-            client.learner.absorb(client.exchange.exchange.collect(wants))
+            client.learner.absorb(client.exchange.collect(wants))
             self._keep_files()
 
     @property
@@ -243,23 +197,20 @@ class State:
 
     def renew(self) -> None:
         """Keep what was shared last from expiring, without a round."""
-        if isinstance(self.client.exchange, CachingExchange):
-            self.client.exchange.renew()
+        if self.client.exchange is not None and self.client.published is not None:
+            self.client.exchange.publish(self.client.published)
 
     def send_again(self) -> None:
         """Share the last release again where the other end has lost it: after an older backup, nobody else would."""
-        caching, guard = self.client.exchange, self.client.guard
-        if not isinstance(caching, CachingExchange):
-            return
-        body = caching.last if guard is None else guard.pending.last
-        if body and self.client.released and not caching.exchange.holds():
-            caching.publish(body)
+        client = self.client
+        body = client.published if client.guard is None else client.guard.pending.last
+        if client.exchange is not None and body and client.released and not client.exchange.holds():
+            client.exchange.publish(body)
 
     def clear(self) -> None:
         """Forget all rounds, and what was not acknowledged. The ledger stays."""
         self._restarted = True
-        controls = [self.folder.path / CONTROLS, *self.folder.path.glob(f"*{CONTROL}")]
-        for path in (self._path, self._teacher, self.total, *self.learned, *controls):
+        for path in (self._path, self.folder.path / "teacher", self.total, *self.learned, self.folder.path / CONTROLS):
             path.unlink(missing_ok=True)
         self.records.keep_only([])
 
@@ -268,6 +219,16 @@ def read_secret(folder: Path) -> bytes:
     """The secret of a state folder; without one, a new one, which a `State` of the client made with it keeps."""
     path = folder / SECRET
     return path.read_bytes() if path.exists() else os.urandom(SECRET_BYTES)
+
+
+def read_policy(folder: Path) -> Policy:
+    """The policy of the last start of a state folder."""
+    path = folder / POLICY
+    if not path.exists():
+        raise ConfigError(f"{folder} has made no part: repshare part comes first")
+    kept: dict[str, Any] = json.loads(path.read_text())
+    kept |= {name: tuple(value) for name, value in kept.items() if isinstance(value, list)}
+    return Policy(**kept)
 
 
 def save(client: Client, path: Path) -> None:
@@ -335,17 +296,6 @@ def _describe(client: Client, membership: Membership) -> dict[str, Any]:
         "seed": client.seed,
         **client.learner.identity(),
     }
-
-
-def _refuse_network(path: Path, described: dict[str, Any]) -> None:
-    """Refuse the folder of an earlier version, whose clients in a space had a network, too."""
-    run = path / "run.json"
-    if "model" in described or not run.exists():
-        return
-    with suppress(ValueError, TypeError):  # a damaged one is refused when it is read as a whole
-        if "model" in json.loads(run.read_text()):
-            told = f"{WITH_NETWORK} is the last commit that reads it. Choose another --state"
-            raise ConfigError(f"{path} is of a version whose clients in a space had a network, too: {told}")
 
 
 def _name(client: Client) -> str:

@@ -230,7 +230,7 @@ def _cut(joined: bytes, sizes: NDArray[np.int64]) -> list[bytes]:
 
 def _bound_header(kind: str, body: bytes) -> None:
     if (length := int.from_bytes(body[:8], "little")) > LONGEST_HEADER_BYTES:
-        raise Malformed(f"a header of {length:,} bytes; a {kind}'s has at most {LONGEST_HEADER_BYTES:,}")
+        raise Malformed(f"this is no {kind}: a header of {length:,} bytes; at most {LONGEST_HEADER_BYTES:,} are read")
 
 
 def _pack(arrays: Arrays, meta: Mapping[str, Any]) -> bytes:

@@ -123,7 +123,7 @@ class SpaceLearner(Learner):
         linear, labels = self.model.linear(), self.model.labels
         scores = self.model.own_scores(linear).astype(np.float64)
         together, alone = self._judge(linear)
-        in_use = self.in_use
+        in_use, self.gains = self.in_use, self.compare_classes()
         gap = self.model.improve()
         seconds, self._earlier_seconds = self._earlier_seconds, 0.0
         is_stuck = gap is not None and not math.isfinite(gap)
@@ -322,12 +322,29 @@ class SpaceLearner(Learner):
         if self.by_itself is None or self.model.total is None:
             return None, None
         if not self._holds_out:
-            if self._judged is None or self._judged[0] is not linear:
-                self._judged = linear, self.model.leave_one_out()
-            return self._judged[1]
+            return self._leave_out(linear)
         vectors, labels = self.held
         together, alone = (each(vectors).argmax(axis=1) == labels for each in (linear, self.by_itself))
         return together, alone
+
+    def _leave_out(self, linear: Linear) -> tuple[Hits, Hits]:
+        if self._judged is None or self._judged[0] is not linear:
+            self._judged = linear, self.model.leave_one_out()
+        return self._judged[1]
+
+    def compare_classes(self) -> tuple[Score, Score] | None:
+        """The own samples that are right together and alone, by class, each left out in turn.
+
+        None: there are no others yet, there are too many samples, or nobody asks for `prefer_own`.
+        """
+        if not self.policy.prefer_own or self.model.total is None or len(self.used_rows) > MOST_LEFT_OUT:
+            return None
+        labels, total = self.model.labels, np.bincount(self.model.labels, minlength=self.classes)
+        together, alone = self._leave_out(self.model.linear())
+        return (
+            Score(np.bincount(labels[together], minlength=self.classes), total),
+            Score(np.bincount(labels[alone], minlength=self.classes), total),
+        )
 
     def _doubt(self, together: Hits | None, alone: Hits | None) -> str | None:
         """What speaks against the others: more samples lost than gained, beyond chance (McNemar's exact test, 5 %).

@@ -4,7 +4,7 @@ import math
 import re
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from repshare.config import FEWEST, Policy
 from repshare.errors import ConfigError
@@ -13,7 +13,6 @@ from repshare.fields import check_least, check_within
 if TYPE_CHECKING:
     from repshare.client import Client
     from repshare.party.party import Party
-    from repshare.samples import Samples
     from repshare.sharing.task import Task
 
 
@@ -28,23 +27,22 @@ class WorkOptions:
     restart: bool = False
     """Delete the rounds in the state folder, withdraw what was shared, and start at round 1.
     The privacy ledger is kept."""
-    check_data: bool = False
-    """Only look at the data: rows used and left out, missing values, classes, columns that may be in another unit.
-    Nothing is sent or written."""
     dry_run: bool = False
-    """Only show what would leave this machine in a round. Nothing is sent or written."""
+    """Only look at the data (rows used and left out, missing values, classes, columns that may be in another unit) and
+    show what would leave this machine in a round. Nothing is sent or written."""
     agreement: Path | None = None
     """File with the agreement of a common classifier, as `repshare relay tasks describe` prints it.
     A relay whose task states another one is refused.
-    Peers, --check-data and --dry-run need it, unless the party's file has it."""
+    Peers and --dry-run need it, unless the party's file has it."""
+    approve: Literal["ask"] | None = None
+    """ask: show what would leave, and wait for yes before anything does. The answer is in the state folder's audit log.
+    Default: do not ask."""
     compare: bool = False
     """Train controls beside, with the same samples but no other client, and tell all accuracies. Nothing of them
     leaves. One is the same method alone; the other, if the party has a model, a network alone with short features
     (λ_length 10, or the policy's)."""
     seed: int = 0
     """Seed of the starting weights and of all random choices."""
-    eval_every: int = 1
-    """Number of rounds between tests, if the party has test data."""
     pace: float = 0.0
     """Minimum duration of a round, so that slower parties can keep up."""
     device: str = "cpu"
@@ -54,11 +52,9 @@ class WorkOptions:
     report: bool = False
     """Send accuracies, losses, bytes, ε and the model's size and type to the relay's page after each round.
     None of it is needed to take part, and no ε covers accuracies and losses."""
-    json: bool = False
-    """Print one JSON object for each round, and one at the end, on standard output, and nothing else there."""
 
     def __post_init__(self) -> None:
-        check_least(self, rounds=1, eval_every=1, threads=1)
+        check_least(self, rounds=1, threads=1)
         check_within(self, 0, 1_000_000, "pace")
 
 
@@ -75,20 +71,19 @@ def make_client(
     task: "Task | None" = None,
     *,
     folder: Path | None = None,
-    alone: bool = False,
     accept_space: bool = False,
 ) -> "Client":
     """Make the client of `file.py:function`. It shares no average of fewer samples than the task's or its own bound.
 
     It learns from no vector that is longer than the task's bound. In a common space, its method is CS, and the secret
-    of its state folder decides which samples are held out. `alone`: it shares nothing. `accept_space`: a task's space
-    may be any, without a copy of its agreement.
+    of its state folder decides which samples are held out. `accept_space`: a task's space may be any, without
+    a copy of its agreement.
     """
     import torch
 
     from repshare.client import Client
     from repshare.methods import CS, RS
-    from repshare.party.controls import without_others
+    from repshare.party.audit import read_limits
     from repshare.party.party import agree, read_data
     from repshare.party.state import read_secret
     from repshare.space.agreement import check_usual
@@ -98,18 +93,19 @@ def make_client(
     party = _load(reference, name, work)
     space = agree(party, task)
     data, test = read_data(party, space)
-    policy = _merge_policies(party, policy, 1 if task is None else task.minimum_count)
+    limits = read_limits()
+    limits.check_space("" if space is None else space.space.name)
+    policy = _merge_policies(party, policy, max(limits.minimum_count, 1 if task is None else task.minimum_count))
     if policy.prefer_own is None:
         policy = replace(policy, prefer_own=space is not None)
     if task is not None and task.group_members:
         policy = replace(policy, m_up=0)  # observations are one client's own, and no sum hides them
-    together = RS if space is None else CS
     client = Client(
         party.model,
         data,
         name=name,
-        policy=without_others(policy) if alone else policy,
-        method=together.control if alone else together,
+        policy=policy,
+        method=RS if space is None else CS,
         space=space,
         classes=None if space is None or task is None else task.classes,
         test=test,
@@ -122,20 +118,6 @@ def make_client(
     if not (party.space or party.accept_space or accept_space):
         check_usual(client.learner.unusual())
     return client
-
-
-def look_at_data(reference: str, name: str, work: WorkOptions) -> "tuple[Samples, Samples | None]":
-    """Read the data and the test data of `file.py:function`, as its client would."""
-    from repshare.party.party import agree, read_data
-    from repshare.samples import as_samples
-
-    party = _load(reference, name, work)
-    space = agree(party, None)
-    data, test = read_data(party, space)
-    looked_at = as_samples(data, "cpu"), as_samples(test, "cpu")
-    for samples in looked_at if space is not None else ():
-        space.check_named(samples)  # type: ignore[union-attr]
-    return looked_at
 
 
 def _load(reference: str, name: str, work: WorkOptions) -> "Party":
@@ -166,7 +148,9 @@ def _merge_policies(party: "Party", given: Policy, least: int) -> Policy:
     changed = {name: getattr(given, name) for name in names if getattr(given, name) != getattr(default, name)}
     policy = replace(party.policy or default, **changed)
     if policy.m_up and policy.n_avg < least:
-        raise ConfigError(f"the task takes no average of fewer than {least} samples, but n_avg is {policy.n_avg}")
+        raise ConfigError(
+            f"the task, or the site, takes no average of fewer than {least} samples, but n_avg is {policy.n_avg}"
+        )
     if policy.m_up and policy.n_avg < FEWEST and policy.minimum_count is None:
         raise ConfigError(
             f"with n_avg = {policy.n_avg}, every observation would show single samples' features: raise --n-avg to "

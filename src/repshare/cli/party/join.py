@@ -3,13 +3,14 @@
 import logging
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from repshare.cli.party.client import WorkOptions, choose_folder, look_at_data, make_client
-from repshare.cli.party.preview import show_data, show_preview
+from repshare.cli.party.client import WorkOptions, choose_folder, make_client
+from repshare.cli.party.preview import ask, show_preview
 from repshare.cli.party.rounds import run_rounds, show_log
 from repshare.cli.terminal import say
 from repshare.config import Policy
@@ -80,7 +81,6 @@ def join(
     work: WorkOptions,
     policy: Policy,
     secure: SecureSumOptions,
-    alone: bool = False,
 ) -> None:
     """Train with others through a relay, round after round; only averages leave this machine.
 
@@ -89,50 +89,46 @@ def join(
 
     repshare join https://relay.example.org --party party.py:alice --token-file alice.token
 
-    repshare join https://relay.example.org --party party.py:alice --agreement patients.json --check-data
-
-    repshare join https://relay.example.org --party party.py:alice --dry-run
+    repshare join --party party.py:alice --agreement patients.json --dry-run
 
     repshare join https://relay.example.org --party party.py:alice --token-file alice.token --m-up 0 --group peers.jsonl
     --signing-key alice.key
 
     repshare join http://127.0.0.1:8000 --party party.py:alice --name alice --task digits --rounds 50
 
-    repshare join --alone --party party.py:alice --rounds 50
-
     Args:
         party: A function without parameters in a file, which returns repshare.Party(model=…, data=…, test=…).
         url: Address of the relay.
-        alone: Learn without a relay, in a state folder of its own. Nothing is sent.
-            With --agreement, the common space is used alone. --name gives the same starting weights and batches as at
-            a relay. Default: the name of the party's function.
     """
     from repshare.exchange.http import LOG
     from repshare.party.party import check_fit, check_reference
     from repshare.party.state import State
 
     check_reference(party)
-    console = Console(stderr=work.json)
-    if alone:
-        _learn_alone(party, connection, work, policy, console)
-        return
+    console = Console()
     if connection.token_file is not None and connection.token_file.exists() and others_may_read(connection.token_file):
         token = f"the token file {connection.token_file} can be read by other users of this machine"
         say(console, f"warning: {token}: chmod 600 {connection.token_file}", "yellow")
-    if work.check_data:
-        show_data(*look_at_data(party, connection.name or "client", work), console, as_json=work.json)
-        return
     if work.dry_run:
         _preview(make_client(party, connection.name or "client", work, policy), work, secure, console)
         return
     if not url:
-        raise ConfigError("give the relay's address, as in repshare join https://relay.example.org; or --alone")
+        raise ConfigError("give the relay's address, as in repshare join https://relay.example.org")
     show_log(console, LOG, level=logging.INFO)
     with closing(_connect(url, connection)) as exchange:
         membership = exchange.describe()
         folder, task = choose_folder(work, membership.task, membership.client), membership.agreed
-        accepted = connection.accept_space
-        client = make_client(party, membership.client, work, policy, task, folder=folder, accept_space=accepted)
+        make = partial(
+            make_client,
+            party,
+            membership.client,
+            work,
+            policy,
+            task,
+            folder=folder,
+            accept_space=connection.accept_space,
+        )
+        client = make()
         group = _secure(exchange, membership, secure, client.policy) if secure.group else None
         if not task.group_members:
             client.exchange = group or exchange
@@ -144,30 +140,19 @@ def join(
         check_fit(client, membership)
         if group is not None or not task.group_members:  # else nobody is there yet
             client.check_exposure()
+        if work.approve:
+            _preview(make(), work, secure, console)
+            ask(console)
         state = State(folder, client, membership)
         with state.folder:
+            if work.approve:
+                state.audit.approve()
             if task.group_members and group is None:
                 group = _gather(exchange, state, secure, console)
             if group is not None:
                 group.keep_in(state.total)
-                state.attach(group)
+                client.exchange = group
             run_rounds(state, exchange, work, console, reconnected="the relay is back", group=group)
-
-
-def _learn_alone(
-    party: str, connection: ConnectionOptions, work: WorkOptions, policy: Policy, console: Console
-) -> None:
-    from repshare.exchange.relay import Membership
-    from repshare.party.state import State
-
-    for option, given in (("--dry-run", work.dry_run), ("--report", work.report), ("--compare", work.compare)):
-        if given:
-            raise ConfigError(f"{option} is for learning with others: leave it or --alone out")
-    name = connection.name or party.rpartition(":")[2]
-    client = make_client(party, name, work, policy, alone=True)
-    state = State(choose_folder(work, "alone", name), client, Membership("alone", name, client.learner.task()))
-    with state.folder:
-        run_rounds(state, None, work, console)
 
 
 def _preview(client: "Client", work: WorkOptions, secure: SecureSumOptions, console: Console) -> None:
@@ -179,7 +164,7 @@ def _preview(client: "Client", work: WorkOptions, secure: SecureSumOptions, cons
         also = ["the token, the members' names, and a key with a signature in the sum's first step"]
     if work.report:
         also.append(f"what --report sends: {', '.join(reported(client))}")
-    show_preview(client, console, as_json=work.json, also=also, group=_describe_group(secure))
+    show_preview(client, console, also=also, group=_describe_group(secure))
 
 
 def _describe_group(secure: SecureSumOptions) -> "Together | None":

@@ -1,19 +1,18 @@
 """A party's rounds as lines on the terminal: the first, one for each round, and the outcome."""
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
 from repshare.cli import terminal
 from repshare.cli.terminal import say
-from repshare.records import to_json
 
 if TYPE_CHECKING:
-    from repshare.client import Record
+    from repshare.learner import Learner
     from repshare.measures import Measures
     from repshare.party.controls import Controls
-    from repshare.party.state import State
+    from repshare.party.state import OwnRecord, State
 
 
 def first_line(state: "State") -> str:
@@ -22,16 +21,16 @@ def first_line(state: "State") -> str:
     learner = client.learner
     resuming = f", resuming after round {client.round_number}" if client.round_number else ""
     size, means = f"{learner.classes} classes, d' = {learner.dimension:,}", learner.describe().name
-    place = f"in {membership.task}" if client.method.serve is not None else "alone"
-    return (
-        f"{client.name} {place} ({size}) with {means} and {len(learner.samples):,} samples{resuming}; state in {folder}"
-    )
+    samples = f"{len(learner.samples):,} samples{resuming}"
+    return f"{client.name} in {membership.task} ({size}) with {means} and {samples}; state in {folder}"
 
 
-def round_line(record: "Record", judged_on: str) -> str:
+def round_line(record: "OwnRecord", judged_on: str) -> str:
     """The line of a round; `judged_on`: the samples that tell whether others help."""
     parts = [f"round {record.round:4}", f"loss {record.ce:6.3f}", f"train {record.train_accuracy:6.1%}"]
-    if record.held_out is not None and record.held_out_alone is not None:
+    if record.gains is not None:
+        parts[1:] = [_tell(record.gains, record.others)]
+    elif record.held_out is not None and record.held_out_alone is not None:
         parts[1:] = [_compare(record.held_out_alone, record.held_out, record.others, judged_on)]
     elif record.others is not None:
         parts.append(f"with {_name_others(record.others)}" if record.others else "no other client yet")
@@ -49,11 +48,32 @@ def _compare(alone: float, together: float, others: int | None, judged_on: str) 
     return f"alone {alone:6.1%}, with {_name_others(others)} {together:6.1%} (own {judged_on})"
 
 
+def gain(learner: "Learner") -> str:
+    """What the total in hand gains over a client's own samples, each left out in turn."""
+    from repshare.party.state import describe_gains
+
+    learner.gains = learner.compare_classes()
+    gains = describe_gains(learner)
+    return "the total has no part of others" if gains is None else _tell(gains, None)
+
+
+def _tell(gains: Mapping[str, Any], others: int | None) -> str:
+    told = [f"alone {_in_short(gains['alone'])}", f"with {_name_others(others)} {_in_short(gains['together'])}"]
+    return f"{', '.join(told)} (own samples left out in turn)"
+
+
+def _in_short(score: Mapping[str, Any]) -> str:
+    beside = (
+        "" if score["class"] is None else f" (balanced {score['balanced']:.1%}, {score['class']} {score['worst']:.1%})"
+    )
+    return f"{score['accuracy']:6.1%}{beside}"
+
+
 def _name_others(others: int | None) -> str:
     return "the others" if others is None else "1 other" if others == 1 else f"{others} others"
 
 
-def print_summary(state: "State", controls: "Controls | None", console: Console, *, as_json: bool) -> None:
+def print_summary(state: "State", controls: "Controls | None", console: Console) -> None:
     """Print the outcome: from the records, and of what is in hand; last, beside the controls."""
     client, lines = state.client, state.records.read()
     metrics = client.measure() if lines and client.test is not None else None
@@ -62,19 +82,13 @@ def print_summary(state: "State", controls: "Controls | None", console: Console,
     name, rounds = client.name, client.round_number
     together, alone = client.learner.compare_held_out() if lines else (None, None)
     beside = {} if controls is None or not lines else controls.compare()
-    if as_json:
-        summary = {"client": name, "rounds": rounds, "test_accuracy": None if metrics is None else metrics.accuracy}
-        summary |= {"metrics": None if metrics is None else asdict(metrics), "bytes_up": up, "bytes_down": down}
-        summary |= {"troubled_rounds": troubled, "held_out_alone": alone, "held_out": together, "others": state.others}
-        summary |= {"files": [str(path) for path in state.learned], **({"compared": beside} if beside else {})}
-        print(to_json(summary), end="", flush=True)
-        return
     tests = "" if metrics is None else f"test accuracy {metrics.accuracy:.2%} ({_in_words(metrics)}); "
     trouble = f"; trouble in {troubled} of them" if troubled else ""
     sent = f"sent {terminal.traffic(up)} and received {terminal.traffic(down)} in all"
-    sent = sent if client.method.serve is not None else "nothing was sent"
     compared = ""
-    if alone is not None and together is not None:
+    if lines and (gains := lines[-1].get("gains")):
+        compared = f"{_tell(gains, state.others)}; "
+    elif alone is not None and together is not None:
         compared = f"{_compare(alone, together, state.others, client.learner.judged_on)}; "
     say(console, f"{name} after {rounds} rounds: {compared}{tests}{sent}{trouble}", "bold")
     if lines and lines[-1]["trouble"] and not lines[-1]["bytes_up"]:

@@ -1,4 +1,4 @@
-"""`repshare export` and `repshare predict`: the use of what a party has learned."""
+"""`repshare export` and `repshare predict`: the use of the classifier that a party has in hand."""
 
 import csv
 import io
@@ -12,136 +12,146 @@ from repshare.cli.party.preview import list_data, list_doubts
 from repshare.cli.terminal import say
 from repshare.errors import ConfigError
 from repshare.files import explain_errors, write_atomically
+from repshare.imports import in_one_line
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from repshare.party.learned import Learned
+    from repshare.party.classifier import SpaceClassifier
+    from repshare.party.party import Party
+    from repshare.samples import Samples
 
 
 def export(state: Path, /, to: Path, party: str) -> None:
-    """Write what a party has learned as ONNX: the computation from inputs to scores, with its weights.
+    """Write the classifier as ONNX: the computation from inputs to scores, with the space.
 
     It is run on some of the party's own samples, and refused if its outputs differ by more than rounding. The weights
-    alone are in the state folder: model.safetensors (the model's state_dict), or classifier.safetensors.
+    alone are in the state folder: classifier.safetensors.
 
-    repshare export repshare-digits-alice --to model.onnx --party party.py:alice
+    repshare export repshare-digits-alice --to classifier.onnx --party party.py:alice
 
     Args:
         state: The state folder of join or peer.
         to: The file to write: .onnx.
         party: The party's function, as for join.
     """
-    from repshare.party.exporting import classifier_as_onnx, model_as_onnx
-    from repshare.party.learned import Learned
+    from repshare.party.exporting import classifier_as_onnx
+    from repshare.party.party import read_data
+    from repshare.samples import Samples
 
     if to.suffix != ".onnx":
         raise ConfigError(f"--to {to}: the name must end in .onnx; the weights alone are in {state}/*.safetensors")
-    learned = Learned(state, party)
-    samples = learned.samples()
-    if learned.has_model:
-        body, told = model_as_onnx(learned.model, samples), "the model, from inputs to logits"
-    else:
-        body = classifier_as_onnx(learned.classifier, samples)
-        told = "the space and the classifier, from inputs to scores"
+    own, classifier = _load(state, party)
+    assert own is not None
+    data, test = read_data(own, classifier.agreement)
+    body = classifier_as_onnx(classifier, Samples(data if test is None else test))
     with explain_errors(f"{to} cannot be written"):
         write_atomically(to, body)
     outcome = "run in onnxruntime on your own samples, with the same outcome"
-    say(Console(), f"{to} ({len(body) / 1e6:.2f} MB): {told}; {outcome}")
+    say(Console(), f"{to} ({len(body) / 1e6:.2f} MB): the space and the classifier, from inputs to scores; {outcome}")
 
 
-def predict(
-    state: Path,
-    /,
-    party: str | None = None,
-    input: Path | None = None,
-    output: Path | None = None,
-    json: bool = False,
-) -> None:
-    """Predict classes with what a party has learned: its own model or the common classifier.
+def predict(state: Path, /, party: str | None = None, input: Path | None = None, output: Path | None = None) -> None:
+    """Predict classes with the classifier. No other client and no relay is asked.
 
     A line has the sample's number, its label if the party's data say so, the class, its name if that is known, and its
-    probability. No other client and no relay is asked.
+    probability.
 
     repshare predict repshare-digits-alice --party party.py:alice
 
-    repshare predict repshare-digits-alice --party party.py:alice --input new.npy --output predictions.csv
+    repshare predict repshare-digits-alice --input new.npy --output predictions.csv
 
     Args:
         state: The state folder of join or peer.
-        party: The party's function, as for join.
-            It may be missing if the folder has a common classifier and --input is given.
-        input: Inputs to classify: .npy of shape (n, …), or .csv with a sample in each row, columns by their names.
+        party: The party's function, as for join: its test data are classified, and its backbone is the space's.
+        input: Inputs to classify: .npy of shape (n, …), or .csv where the task names its columns.
             Default: the party's test data.
         output: The CSV file to write. Default: standard output.
-        json: Print one JSON object for each sample.
     """
-    from repshare.measures import count_hits
-    from repshare.party.learned import Learned, read_inputs, read_named
+    import numpy as np
 
-    if json and output is not None:
-        raise ConfigError("--json goes to standard output: leave --output out")
-    learned = Learned(state, party)
-    if input is None:
-        if learned.party is None or learned.party.test is None:
-            raise ConfigError("there is nothing to classify: give --input, or a --party with test data")
-        samples = learned.samples()
-        labels: Tensor | None = samples.labels
-    elif learned.has_classifier and (columns := learned.classifier.agreement.columns):
-        samples, labels = read_named(input, columns), None
+    from repshare.measures import count_hits
+    from repshare.party.party import read_data
+    from repshare.samples import EVALUATION_BATCH, Samples
+
+    own, classifier = _load(state, party)
+    if input is not None:
+        samples, labels = _read_inputs(input, classifier), None
+    elif own is not None and (test := read_data(own, classifier.agreement)[1]) is not None:
+        samples = Samples(test)
+        labels = samples.labels.numpy()
     else:
-        samples, labels = read_inputs(input, _example(learned)), None
-    probabilities = learned.probabilities(samples)
-    best = probabilities.max(dim=1)
-    names, rows = learned.class_names, []
-    numbers = range(len(samples)) if samples.table is None else samples.table.rows.tolist()
-    for place, (chance, label) in enumerate(zip(best.values.tolist(), best.indices.tolist(), strict=True)):
-        row: dict[str, Any] = {"sample": numbers[place]}
+        raise ConfigError("there is nothing to classify: give --input, or a --party with test data")
+    batches = [classifier.probabilities(batch).double().numpy() for batch, _ in samples.in_order(EVALUATION_BATCH)]
+    probabilities = np.concatenate(batches)
+    names, rows = classifier.agreement.class_names, list[dict[str, Any]]()
+    for place, label in enumerate(probabilities.argmax(axis=1).tolist()):
+        row: dict[str, Any] = {"sample": place if samples.table is None else int(samples.table.rows[place])}
         row |= {} if labels is None else {"label": int(labels[place])}
-        row |= {"class": label, **({"name": names[label]} if names else {}), "probability": round(chance, 6)}
-        rows.append(row)
-    _write(rows, output, as_json=json)
+        row |= {"class": label, **({"name": _as_text(names[label])} if names else {})}
+        rows.append({**row, "probability": round(float(probabilities[place, label]), 6)})
+    _write(rows, output)
     console = Console(stderr=True)
     for line in list_data(samples):
         say(console, line)
     for warning in list_doubts(samples):
         say(console, warning, "yellow")
-    if learned.has_classifier and (in_use := learned.classifier.in_use):
-        told = {"together": "all clients' together", "alone": "this client's own samples alone"}[in_use]
+    if classifier.in_use:
+        told = {"together": "all clients' together", "alone": "this client's own samples alone"}[classifier.in_use]
         say(console, f"the classifier in use: that of {told}")
     if labels is not None:
-        right = count_hits(probabilities.numpy(), labels.numpy()).accuracy
+        right = count_hits(probabilities, labels).accuracy
         say(console, f"{len(rows)} samples of the party's test data: accuracy {right:.2%}")
     if output is not None:
         say(console, f"{output}: {len(rows)} predictions")
 
 
-def _as_text(value: Any) -> Any:
-    """A name that a spreadsheet would compute as a formula behind an apostrophe; all else as it is."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@")) else value
+def _load(state: Path, reference: str | None) -> "tuple[Party | None, SpaceClassifier]":
+    """The party of `file.py:function`, if any, and the classifier in its state folder."""
+    from repshare.party.classifier import load_classifier
+    from repshare.party.party import load_party
+    from repshare.space.learner import FILE
+
+    party = None if reference is None else load_party(reference, 0)
+    if not (state / FILE).exists():
+        if not (state / "run.json").exists():
+            raise ConfigError(f"{state} is no state folder of join or peer: there is no run.json")
+        raise ConfigError(f"{state} has no classifier of a space: a network's weights are in model.safetensors")
+    return party, load_classifier(state / FILE, backbone="" if party is None else party.backbone)
 
 
-def _example(learned: "Learned") -> Any:
-    """A batch of one input, whose shape and type others must have."""
+def _read_inputs(path: Path, classifier: "SpaceClassifier") -> "Samples":
+    """The inputs in an .npy file, or in a .csv file by the columns agreed on; others are ignored."""
+    import numpy as np
     import torch
 
-    if learned.party is not None:
-        return learned.samples().batch(torch.arange(1))[0]
-    if not learned.has_classifier:
-        raise ConfigError("the folder has weights, and no code of the model: give --party file.py:function")
-    return torch.zeros(1, *learned.classifier.agreement.space.input_shape)
+    from repshare.samples import Samples
+    from repshare.table import read_table
+
+    if columns := classifier.agreement.columns:
+        if path.suffix != ".csv":
+            raise ConfigError(f"{path} has no names of columns, by which the task's tables are read: give a .csv file")
+        return Samples(read_table(path, columns, ignored=None))
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be read as .npy: {in_one_line(error)}") from error
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
+        raise ConfigError(f"{path} is no array of numbers")
+    shape = classifier.agreement.space.input_shape
+    if array.shape[1:] != shape or not len(array):
+        raise ConfigError(f"{path} has inputs of shape {array.shape}, not (n, {', '.join(map(str, shape))})")
+    return Samples((torch.from_numpy(array).float(), torch.zeros(len(array), dtype=torch.int64)))
 
 
-def _write(rows: list[dict[str, Any]], output: Path | None, *, as_json: bool) -> None:
-    from repshare.records import to_json
+def _as_text(name: str) -> str:
+    """A name that a spreadsheet would compute as a formula behind an apostrophe; another as it is."""
+    return f"'{name}" if name.startswith(("=", "+", "-", "@")) else name
 
+
+def _write(rows: list[dict[str, Any]], output: Path | None) -> None:
     text = io.StringIO()
-    if as_json:
-        text.writelines(map(to_json, rows))
-    else:
-        table = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-        table.writeheader()
-        table.writerows({key: _as_text(value) for key, value in row.items()} for row in rows)
+    table = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    table.writeheader()
+    table.writerows(rows)
     if output is None:
         sys.stdout.write(text.getvalue())
         return

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from repshare.cli.party.client import WorkOptions, choose_folder, look_at_data, make_client
-from repshare.cli.party.preview import show_data, show_preview
+from repshare.cli.party.client import WorkOptions, choose_folder, make_client
+from repshare.cli.party.preview import ask, show_preview
 from repshare.cli.party.rounds import run_rounds, show_log
 from repshare.cli.terminal import say
 from repshare.config import Policy
@@ -91,15 +91,17 @@ def peer(
 
     if work.report:
         raise ConfigError("--report is for a relay's page; without a server there is none")
-    console = Console(stderr=work.json)
+    console = Console()
     folder = choose_folder(work, options.task, options.name)
-    if work.check_data:
-        show_data(*look_at_data(party, options.name, work), console, as_json=work.json)
-        return
     client = make_client(party, options.name, work, policy, folder=None if work.dry_run else folder)
-    if work.dry_run:
-        show_preview(client, console, as_json=work.json, also=["the signature, the public key and the names"])
-        return
+    if work.dry_run or work.approve:
+        also, shown = ["the signature, the public key and the names"], client
+        if not work.dry_run:  # what is shown has been released, as far as a client knows
+            shown = make_client(party, options.name, work, policy, folder=folder)
+        show_preview(shown, console, also=also)
+        if work.dry_run:
+            return
+        ask(console)
     agreed = _agree(client, options)
     client.learner.norm_bound = agreed.norm_bound
     membership = Membership(options.task, options.name, agreed)
@@ -120,9 +122,11 @@ def peer(
             store=database.store("peers"),
             timeout=options.timeout,
         )
+        if work.approve:
+            state.audit.approve()
         try:
             client.check_exposure()
-            state.attach(exchange)
+            client.exchange = exchange
             if exchange.listening:
                 say(console, f"listening at {', '.join(exchange.listening)}")
             run_rounds(state, exchange, work, console, reconnected="peers are back")

@@ -1,87 +1,89 @@
 """A table of all that would leave a party's machine, and warnings before it does."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from rich.console import Console
 
-from repshare.cli import terminal
-from repshare.cli.parsing import print_json
-from repshare.cli.terminal import say
+from repshare.cli.terminal import make_table, say
 from repshare.config import Policy
+from repshare.errors import ConfigError
 
 if TYPE_CHECKING:
     from repshare.client import Client
     from repshare.samples import Samples
     from repshare.secure import Together
-    from repshare.space.exposure import Exposure
+    from repshare.sharing.representations import Release
 
 
-def show_preview(
-    client: "Client", console: Console, *, as_json: bool, also: Sequence[str], group: "Together | None" = None
-) -> None:
+def show_preview(client: "Client", console: Console, *, also: Sequence[str], group: "Together | None" = None) -> None:
     """Show what would leave in a round, and what `also` would; `group`, if it enters a secure sum of one."""
-    from repshare.party.preview import preview
+    from repshare.party.audit import describe_release, read_limits
+    from repshare.sharing import wire
 
-    masked, exposure = group is not None, client.exposure(None if group is None else group.behind)
-    shown = {**preview(client, masked=masked), "also": list(also)}
-    if exposure is not None:
-        shown["exposure"] = {**exposure._asdict(), "allowed": exposure.allowed, "auc": round(exposure.auc, 4)}
-    if as_json:
-        print_json(shown)
-        return
-    title = "what enters the sum in a round" if masked else "what leaves in a round"
-    heads, rows = "class|samples here|class mean|observations, each", list[Sequence[str]](_rows(shown["classes"]))
-    if "agreement" in shown:
-        names = shown["agreement"]["class_names"] or list(map(str, shown["classes"]))
-        heads = "class|samples here|weighted average"
-        rows = [(name, *row[1:3]) for name, row in zip(names, rows, strict=True)]
-        if shown["agreement"]["loss"] == "discriminant":
-            heads = "class|samples here|what leaves"
-            kind = "sum" if client.guard is None else "noised sum"
-            rows = [(name, here, f"{kind} over {here} samples" if here != "0" else kind) for name, here, _ in rows]
+    learner, space = client.learner, client.learner.preview()
+    body = learner.release(1)
+    read_limits().check(describe_release(client, body), int(learner.shared_counts().sum()))
+    release, described = wire.decode_release(body), learner.describe()
     for line in list_data(client.samples, client.test):
         say(console, line)
-    console.print(terminal.make_table(heads, rows, title))
-    vectors, size = f"{shown['vectors']} vectors of {shown['dimension']} numbers", f"{shown['bytes']:,} bytes a round"
-    if masked:
-        say(console, f"{vectors} are added to those of the others. What leaves, the same for all classes:")
-        say(console, f"{shown['masked']} whole numbers, masked: {size}. Only the group's total can be read")
+    title = "what leaves in a round" if group is None else "what enters the sum in a round"
+    console.print(make_table(*_rows(client, release, space.get("agreement")), title))
+    count = len(release.means.labels) + len(release.observations.labels)
+    vectors = f"{count} vectors of {learner.dimension} numbers"
+    if group is None:
+        say(console, f"{vectors} ({described.precision}), their classes and counts: {len(body):,} bytes a round")
     else:
-        say(console, f"{vectors} ({shown['precision']}), their classes and counts: {size}")
-    say(console, f"Each is an average of representations: {shown['representation']}")
-    if "agreement" in shown:
-        columns = [each["name"] for each in shown["agreement"].get("columns", ())]
-        stated = {**shown["agreement"], "columns": columns}
-        agreed = {name: str(value)[:60] for name, value in stated.items() if value not in (None, [])}
-        say(console, f"The clients agree on: {', '.join(f'{name} {value}' for name, value in agreed.items())}")
-        _show_space(shown, console)
-        say(console, f"{shown['held_out']} samples are held out: nothing of them leaves in any form.")
-        for label, count in shown["left_out"].items():
-            named = shown["agreement"]["class_names"][label] if shown["agreement"]["class_names"] else label
-            say(
-                console,
-                f"Class {named} is left out: it has {count} sample{'s'[count == 1 :]}, fewer than --minimum-count.",
-            )
-    if told := _tell_exposure(client, exposure):
-        say(console, told, "" if exposure is None or exposure.allowed else "yellow")
+        from repshare.secure import masked_bytes
+
+        numbers = learner.task().totals_size
+        size = f"{masked_bytes(numbers):,} bytes a round"
+        say(console, f"{vectors} are added to those of the others. What leaves, the same for all classes:")
+        say(console, f"{numbers} whole numbers, masked: {size}. Only the group's total can be read")
+    made = ", weighted by what the classifier still needs of each sample" if space else ""
+    say(console, f"Each is an average of representations: {described.representation}{made}")
+    if space:
+        _show_space(space, console)
+    exposure = client.exposure(None if group is None else group.behind)
+    if exposure is not None:
+        accepted = "accepted by --accept-exposure" if client.policy.accept_exposure else "refused: nothing leaves"
+        allowed = "allowed" if exposure.allowed else accepted
+        say(console, f"What it shows, {allowed}: {exposure}.", "" if exposure.allowed else "yellow")
     say(console, f"Nothing else leaves but {'; and '.join(also)}. Nothing has been sent now.")
     for warning in list_warnings(client):
         say(console, warning, "yellow")
 
 
-def show_data(data: "Samples", test: "Samples | None", console: Console, *, as_json: bool) -> None:
-    """Show what is found in a party's samples and test data, before anything is done with them."""
-    from repshare.party.preview import describe_data
+def ask(console: Console) -> None:
+    """Wait for yes to what was shown; raise ConfigError for any other answer, or if nobody is there."""
+    say(console, "Share this, in each round? yes or no:", "bold")
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise ConfigError("not approved: nothing has left")
 
-    if as_json:
-        print_json(describe_data(data, test))
-        return
-    for line in list_data(data, test) or [f"{len(data):,} samples, which are no table with named columns"]:
-        say(console, line)
-    for warning in list_doubts(data, test):
-        say(console, warning, "yellow")
-    say(console, "Nothing has been sent.")
+
+def _rows(client: "Client", release: "Release", agreement: Mapping[str, Any] | None) -> tuple[str, list[list[str]]]:
+    """The heads and the rows of the table: what leaves of each class."""
+    rows = []
+    for label, here in enumerate(np.bincount(client.samples.labels, minlength=client.learner.classes).tolist()):
+        over, each = int(release.means.of(label).counts.sum()), release.observations.of(label).counts.tolist()
+        mean = f"1 over {_samples(over)}" if over else "–"
+        rows.append([str(label), str(here), mean, f"{len(each)} over {_samples(each[0])}" if each else "–"])
+    if agreement is None:
+        return "class|samples here|class mean|observations, each", rows
+    named = agreement["class_names"] or [row[0] for row in rows]
+    if agreement["loss"] != "discriminant":
+        named_rows = [[name, here, mean] for name, (_, here, mean, _) in zip(named, rows, strict=True)]
+        return "class|samples here|weighted average", named_rows
+    kind = "sum" if client.guard is None else "noised sum"
+    told = [f"{kind} over {row[1]} samples" if row[1] != "0" else kind for row in rows]
+    sums = [[name, row[1], what] for name, row, what in zip(named, rows, told, strict=True)]
+    return "class|samples here|what leaves", sums
+
+
+def _samples(count: int) -> str:
+    return "1 sample: itself!" if count == 1 else f"{count} samples"
 
 
 def list_data(*several: "Samples | None") -> list[str]:
@@ -95,13 +97,23 @@ def list_doubts(*several: "Samples | None") -> list[str]:
     return [f"warning: {each.place}: {doubt}" for each in found for doubt in each.doubts]
 
 
-def _show_space(shown: Mapping[str, Any], console: Console) -> None:
+def _show_space(space: Mapping[str, Any], console: Console) -> None:
     from repshare.space.agreement import tell_unusual
     from repshare.space.inspection import Findings
 
-    differs = tell_unusual(shown["unusual"])
+    agreement = space["agreement"]
+    stated = {**agreement, "columns": [each["name"] for each in agreement.get("columns", ())]}
+    agreed = [f"{name} {str(value)[:60]}" for name, value in stated.items() if value not in (None, [])]
+    say(console, f"The clients agree on: {', '.join(agreed)}")
+    differs = tell_unusual(space["unusual"])
     say(console, f"Not this package's own choice of a space: {differs}" if differs else "The space is the usual one.")
-    say(console, f"Tried on your samples: {Findings(**shown['tried'])}")
+    say(console, f"Tried on your samples: {Findings(**space['tried'])}")
+    held = f"{space['held_out']} samples are held out: nothing of them leaves in any form."
+    few = "None are held out: there are too few. Each sample is left out in turn, to see what others gain you."
+    say(console, held if space["held_out"] else few)
+    for label, count in space["left_out"].items():
+        named, samples = (agreement["class_names"] or range(label + 1))[label], f"sample{'s'[count == 1 :]}"
+        say(console, f"Class {named} is left out: it has {count} {samples}, fewer than --minimum-count.")
 
 
 def list_warnings(client: "Client") -> list[str]:
@@ -118,25 +130,6 @@ def list_warnings(client: "Client") -> list[str]:
         alone = "an average of one sample leaves, which is that sample's features"
         found.append(f"warning: of {named} {alone}: leave --minimum-count out")
     return found
-
-
-def _rows(classes: Mapping[int, Mapping[str, Any]]) -> Iterator[tuple[str, str, str, str]]:
-    for label, counts in classes.items():
-        over = counts["observations_over"]
-        mean = f"1 over {_samples(counts['mean_over'])}" if counts["mean_over"] else "–"
-        observed = f"{len(over)} over {_samples(over[0])}" if over else "–"
-        yield str(label), f"{counts['samples']}", mean, observed
-
-
-def _samples(count: int) -> str:
-    return "1 sample: itself!" if count == 1 else f"{count} samples"
-
-
-def _tell_exposure(client: "Client", shown: "Exposure | None") -> str:
-    if shown is None:
-        return ""
-    accepted = "accepted by --accept-exposure" if client.policy.accept_exposure else "refused: nothing leaves"
-    return f"What it shows, {'allowed' if shown.allowed else accepted}: {shown}."
 
 
 def policy_warnings(policy: Policy) -> list[str]:

@@ -4,7 +4,6 @@ import logging
 import math
 import time
 from collections.abc import Generator
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -28,26 +27,21 @@ REMIND_SECONDS = 60.0  # between two lines that say what is waited for
 
 def run_rounds(
     state: "State",
-    exchange: "RelayExchange | PeerExchange | None",
+    exchange: "RelayExchange | PeerExchange",
     work: WorkOptions,
     console: Console,
     *,
     reconnected: str = "",
     group: "SecureExchange | None" = None,
 ) -> None:
-    """Continue round after round from where the state is. `reconnected` is printed after trouble.
-
-    Without an exchange, the client learns alone.
-    """
+    """Continue round after round from where the state is. `reconnected` is printed after trouble."""
     from repshare.exchange.relay import RelayExchange
     from repshare.party.controls import Controls
-    from repshare.records import to_json
 
     client = state.client
     with interruptible("the same command continues from here") as until_interrupted:
         if work.restart:
-            if exchange is not None:
-                exchange.withdraw()
+            exchange.withdraw()
             state.clear()
         controls = Controls(state.folder.path, client) if work.compare else None
         state.restore()
@@ -56,8 +50,7 @@ def run_rounds(
             say(console, line)
         _warn(client, console)
         if controls is not None:
-            controls.restore()
-            controls.catch_up(eval_every=work.eval_every, last=work.rounds)
+            controls.catch_up()
         before, remind = None, -math.inf
         for record in until_interrupted(_rounds(state, exchange, group, work, console)):
             if record is None:
@@ -65,25 +58,22 @@ def run_rounds(
                     say(console, "waiting for another client (everything is saved; Ctrl-C stops)")
                     remind = time.monotonic() + REMIND_SECONDS
                 continue
-            if work.json:
-                print(to_json(asdict(record)), end="", flush=True)
-            else:
-                say(console, round_line(record, client.learner.judged_on), "yellow" if record.trouble else "")
+            say(console, round_line(record, client.learner.judged_on), "yellow" if record.trouble else "")
             if before is not None and before.trouble and not record.trouble:
                 say(console, reconnected)
             before = record
             if work.report and isinstance(exchange, RelayExchange) and not isinstance(client.trouble, ExchangeError):
                 _report(exchange, client, record, console)
             if controls is not None:
-                controls.catch_up(eval_every=work.eval_every, last=work.rounds)
+                controls.catch_up()
             if record.round != work.rounds:
                 pause(work.pace - record.seconds)
-        print_summary(state, controls, console, as_json=work.json)
+        print_summary(state, controls, console)
 
 
 def _rounds(
     state: "State",
-    exchange: "RelayExchange | PeerExchange | None",
+    exchange: "RelayExchange | PeerExchange",
     group: "SecureExchange | None",
     work: WorkOptions,
     console: Console,
@@ -98,10 +88,10 @@ def _rounds(
 
     enough = state.client.learner.enough
     if group is not None:
-        return take_part_in_group(state, group, work.rounds, eval_every=work.eval_every, settled=settled, tell=tell)
-    if enough is not None and exchange is not None:
-        return take_part_until_settled(state, exchange, work.rounds, eval_every=work.eval_every, settled=settled)
-    return take_part(state, work.rounds or enough, eval_every=work.eval_every)
+        return take_part_in_group(state, group, work.rounds, settled=settled, tell=tell)
+    if enough is not None:
+        return take_part_until_settled(state, exchange, work.rounds, settled=settled)
+    return take_part(state, work.rounds)
 
 
 def _warn(client: "Client", console: Console) -> None:

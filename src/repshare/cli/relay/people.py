@@ -15,14 +15,19 @@ UNTIL_NOTICED_SECONDS = 2.0  # until every relay has noticed a revoked token
 
 
 def invite(
-    name: str,
+    name: str = "",
     /,
+    *,
     storage: DatabaseOptions,
     task: str | None = None,
     role: Role = "client",
     renew: bool = False,
     days: float | None = None,
     out: Path | None = None,
+    file: Path | None = None,
+    kit: Path | None = None,
+    address: str = "https://RELAY",
+    ca: Path | None = None,
     json: Json = False,
 ) -> None:
     """Make a token, and write it to a file that only you can read, or print it once. Only its hash is kept.
@@ -33,6 +38,8 @@ def invite(
 
     repshare relay invite alice --task mnist --renew    (the old token ends)
 
+    repshare relay invite --file names.txt --task cells --kit kits --address https://relay.example.org --ca ca.pem
+
     repshare relay invite me --role viewer
 
     Args:
@@ -42,7 +49,16 @@ def invite(
         renew: End the token that this name has, and make a new one.
         days: Number of days after which the token ends. Default: never.
         out: Write the token to this file, which only you can read, instead of printing it.
+        file: Invite all clients in this file, a name in each line. --kit says where to.
+        kit: Folder for a kit of each: agreement, CA, token, columns, a party file that runs, and the command.
+        address: The relay's address, as clients reach it, for the kits.
+        ca: The authority of the relay's certificate, a file (PEM), for the kits.
     """
+    if (file is None) != (kit is None) or bool(name) == (file is not None):
+        raise ConfigError("give a name; or --file with names and --kit with a folder for them")
+    if file is not None and kit is not None:
+        _write_kits(file, kit, address, ca, storage, task, days)
+        return
     if out is not None and ((out.exists() and not renew) or not out.parent.is_dir()):
         raise ConfigError(f"{out} already exists" if out.exists() else f"there is no folder {out.parent}")
     with storage.open(create=task is None) as relay:
@@ -59,12 +75,29 @@ def invite(
     if out is None:
         print(token)
     if role == "client":
-        file = shlex.quote(out.name if out else f"{name}.token")
+        place = shlex.quote(out.name if out else f"{name}.token")
         print(
             f"Send {name} this token in a file, over a channel you trust, and this line:\n"
-            f"  repshare join https://RELAY --party party.py:function --token-file {file}",
+            f"  repshare join https://RELAY --party party.py:function --token-file {place}",
             file=sys.stderr,
         )
+
+
+def _write_kits(
+    file: Path, kit: Path, address: str, ca: Path | None, storage: DatabaseOptions, task: str | None, days: float | None
+) -> None:
+    from repshare.cli.relay.kit import InvitedTo, check_kits, read_names, write_kit
+
+    if task is None:
+        raise ConfigError("kits are for a --task")
+    names = read_names(file)
+    with storage.open() as relay:
+        about = InvitedTo(task, relay.get_task(task).entry.task.description or "", address, ca)
+        check_kits(kit, names, about)
+        for name in names:
+            write_kit(kit / name, name, relay.access.invite(Grant("client", name, task), days=days), about)
+            relay.audit.note_operator("invite", task=task, client=name, role="client", days=days, renewed=False)
+    print(f"{len(names)} kits in {kit}: send each over a channel you trust", file=sys.stderr)
 
 
 def revoke(name: str, /, storage: DatabaseOptions, task: str | None = None, withdraw: bool = False) -> None:
