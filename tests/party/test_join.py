@@ -10,7 +10,6 @@ from contextlib import ExitStack, closing
 from dataclasses import asdict
 from pathlib import Path
 
-import numpy as np
 import pytest
 import safetensors.torch
 import torch
@@ -21,7 +20,6 @@ from repshare.cli.party.client import WorkOptions, choose_folder
 from repshare.client import make_wants
 from repshare.errors import CheckpointError, ConfigError
 from repshare.exchange import Exchange, http
-from repshare.exchange.keys import Key
 from repshare.exchange.relay import Membership
 from repshare.party.party import load_party
 from repshare.party.rounds import take_part
@@ -29,7 +27,6 @@ from repshare.party.state import State, make_report
 from repshare.randomness import derive
 from repshare.relay.routes.schemas import RoundReport
 from repshare.relay.tasks import Tasks
-from repshare.secure.masking import Group, Member
 from repshare.sharing import wire
 from repshare.stores import open_database
 from repshare_lab.simulation.workers import Mailbox
@@ -352,22 +349,6 @@ def test_a_dry_run_tells_what_a_report_would(capsys):
         assert set(sent) <= set(told.split(": ")[1].split(", ")) <= set(RoundReport.model_fields)
         assert told in run(capsys, *dry).out
     assert not any("--report" in each for each in json.loads(run(capsys, *common, "--json").out)["also"])
-
-
-def test_a_dry_run_tells_what_a_group_would_be_sent(capsys):
-    group = ["--group", "group.jsonl", "--signing-key", "alice.key"]
-    dry = ["join", "http://127.0.0.1:9", "--party", f"{PARTY}:alice", "--dry-run", *group]
-    told = json.loads(run(capsys, *dry, "--m-up", 0, "--json").out)
-    vectors = {name: np.zeros(told["masked"], np.int64) for name in "abc"}
-    keys = {name: Key.new() for name in vectors}
-    among = Group({name: key.public for name, key in keys.items()}, "digits", 10 * (84 + 3))
-    there = {name: Member(among, name, key) for name, key in keys.items()}
-    announced = {name: member.announce() for name, member in there.items()}
-    assert told["bytes"] == len(there["a"].mask(announced, vectors["a"]))
-    assert "a teacher" not in " ".join(told["also"])
-    shown = run(capsys, *dry, "--m-up", 0).out
-    assert f"870 whole numbers, masked: {told['bytes']:,} bytes a round" in shown
-    assert "--m-up 0" in run(capsys, *dry, expect=2).err
 
 
 def test_joining_from_the_command_line(folder, relay, capsys, party):

@@ -18,15 +18,14 @@ from repshare import Board, Client, LeNet5, Policy, RelayExchange, Task
 from repshare.board import Wants
 from repshare.errors import CheckpointError, ConfigError, Refused, Unreachable
 from repshare.exchange import Exchange
-from repshare.exchange.keys import Key
 from repshare.exchange.relay import Membership
 from repshare.party.rounds import take_part
 from repshare.party.state import State
 from repshare.privacy.ledger import read_ledger
-from repshare.secure import Meetings, SecureExchange
 from repshare.sharing import wire
 from soak import budgets
 from soak.budgets import OPEN
+from support.groups import LocalGroup, gather
 from support.interrupted_clients import WHERE
 from support.processes import Process, RelayProcess, records, run
 from support.warm import run_warm
@@ -227,13 +226,13 @@ def test_killed_in_every_round_a_client_is_charged_once_for_each(tmp_path):
     assert budgets.kill_clients(tmp_path, kills=3)["times that one of them was sent"] >= 6
 
 
-def test_a_group_that_does_not_meet_costs_one_charge():
-    keys = {name: Key.new() for name in ("alice", "bob", "carol")}
-    members = {name: key.public for name, key in keys.items()}
-    options = {"task_name": "digits", "key": keys["alice"], "members": members, "patience": 0.05}
-    exchange = SecureExchange(Task(10, 84), "alice", Meetings(), **options)
-    client = make_client(exchange, replace(BUDGET, m_up=0))
-    told = list(client.rounds(4))
+def test_a_group_that_does_not_meet_costs_one_charge(tmp_path):
+    exchanges = LocalGroup(tmp_path, Task(10, 84, group_members=3, class_members=1)).everyone(patience=0.05)
+    assert gather(exchanges) == {}
+    client = make_client(exchanges["alice"], replace(BUDGET, m_up=0))
+    told = client.round()
+    exchanges["alice"].gather = lambda: True  # nobody comes any more
+    told = [told, *client.rounds(3)]
     assert len(client.guard.ledger.entries) == 1
     assert all(record.trouble for record in told)
 

@@ -126,14 +126,14 @@ class Board(Server):
             there = self._open(state, [client])
             if (before := there.release(client)) is not None:
                 there.remove(client, before)
-            self._forget_votes(state, client)
+            self._forget_votes(state, client, None if before is None else self.clock())
             return there.version
 
         return self.store.transact(work)
 
-    def _forget_votes(self, state: Transaction, client: str) -> None:
+    def _forget_votes(self, state: Transaction, client: str, withdrawn: float | None = None) -> None:
         if self.task.compared:
-            Votes(self.task, state, self.key).forget(client)
+            Votes(self.task, state, self.key).forget(client, withdrawn)
 
     def teach(self, client: str, wants: Wants) -> bytes:
         """Return a teacher for this client, as bytes: what the others shared, and nothing where only itself did."""

@@ -7,14 +7,10 @@ import torch
 from repshare.client import Client
 from repshare.samples import Samples
 from repshare.sharing import wire
-from repshare.sharing.task import Task
 
 
-def preview(client: Client, *, masked: bool) -> dict[str, Any]:
-    """Describe what a release of this client contains, apart from the values: it is made, but not sent.
-
-    `masked`: it enters a secure sum, so that masked numbers leave in its place.
-    """
+def preview(client: Client) -> dict[str, Any]:
+    """Describe what a release of this client contains, apart from the values: it is made, but not sent."""
     learner, single = client.learner, client.learner.single_samples()
     body = learner.release(1) if client.method.serve is not None else b""
     release, described = wire.decode_release(body), learner.describe()
@@ -32,7 +28,7 @@ def preview(client: Client, *, masked: bool) -> dict[str, Any]:
     if space:
         representation += ", weighted by what the classifier still needs of each sample"
     return {
-        **(_masked(learner.task()) if masked else {"bytes": len(body)}),
+        "bytes": len(body),
         "vectors": len(release.means.labels) + len(release.observations.labels),
         "dimension": learner.dimension,
         "representation": representation,
@@ -51,9 +47,3 @@ def describe_data(data: Samples, test: Samples | None) -> dict[str, Any]:
         for name, samples in told.items()
         if samples is not None
     }
-
-
-def _masked(task: Task) -> dict[str, Any]:
-    from repshare.secure import masked_bytes
-
-    return {"bytes": masked_bytes(task.totals_size), "masked": task.totals_size}

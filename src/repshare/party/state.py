@@ -24,7 +24,6 @@ from repshare.sharing.representations import Wants
 from repshare.space import learner as space_learner
 
 LEDGER = "privacy.jsonl"
-TOTAL = "total"
 SHARED = "shared.marks"  # keyed hashes of the samples behind what was shared last
 SECRET, SECRET_BYTES = "held-out.secret", 32
 CLIENT = "client.state"
@@ -71,10 +70,6 @@ class CachingExchange(Exchange):
         sent, received = self.exchange.traffic() or (self._shared, self._taught)
         return Traffic(sent, self._again + received)
 
-    def rehearse(self) -> None:
-        """Rehearse a sum of the group behind."""
-        self.exchange.rehearse()
-
     def publish(self, body: bytes) -> None:
         """Share this release. A round done again makes the same one, and publishing twice changes nothing."""
         self.exchange.publish(body)
@@ -113,7 +108,7 @@ class State:
     """A client's folder: run.json describes the client, records.jsonl its rounds, client.state the last one.
 
     model.safetensors has the model's weights, by their names in its state_dict; in a space, classifier.safetensors is
-    the classifier in hand, total the last total of a group, and held-out.secret decides which samples are held out.
+    the classifier in hand, and held-out.secret decides which samples are held out.
     With controls (see `controls`), controls.jsonl has their rounds, and a file of each its last one.
     privacy.jsonl is the ledger of what its releases have cost; it is never reset. privacy.release is the
     last one that was charged, until it is acknowledged. Only the owner may read any of this.
@@ -123,7 +118,6 @@ class State:
         self.client, self.membership = client, membership
         self._path, self._teacher = path / CLIENT, path / "teacher"
         self._ledger, self._restarted = path / LEDGER, False
-        self.total = path / TOTAL
         self.others: int | None = None  # behind what was learned, as far as known
         described = _describe(client, membership)
         _refuse_network(path, described)
@@ -259,7 +253,7 @@ class State:
         """Forget all rounds, and what was not acknowledged. The ledger stays."""
         self._restarted = True
         controls = [self.folder.path / CONTROLS, *self.folder.path.glob(f"*{CONTROL}")]
-        for path in (self._path, self._teacher, self.total, *self.learned, *controls):
+        for path in (self._path, self._teacher, *self.learned, *controls):
             path.unlink(missing_ok=True)
         self.records.keep_only([])
 

@@ -91,12 +91,7 @@ class Guard:
     def check_exchange(self, exchange: Exchange) -> None:
         """Raise ConfigError where a share of the noise would leave by itself: it hides nothing."""
         if self._shares_noise and not exchange.hides_single_releases:
-            raise ConfigError("a share of the noise hides nothing by itself: noise_shares needs a group (--group)")
-
-    def rehearse(self, exchange: Exchange) -> None:
-        """Rehearse a sum that shares the noise: a member that spoils sums costs nobody's budget then."""
-        if self._shares_noise:
-            exchange.rehearse()
+            raise ConfigError("a share of the noise hides nothing by itself: noise_shares needs a masked group")
 
     def note_failure(self, exchange: Exchange) -> None:
         """Give up a release that may have left with a share of the noise: sent with others' new shares, it is new."""

@@ -26,7 +26,7 @@ from repshare.stores import Database
 
 TASK = "/v1/tasks/{task}"
 CLIENT = TASK + "/clients/{client}"
-STEP = TASK + "/meetings/{number}/{step}"
+STEP = TASK + "/group/{client}/{number}/{step}"
 LOCAL = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d+)?")  # this machine's names in a URL
 
 ENDPOINTS = (
@@ -34,10 +34,9 @@ ENDPOINTS = (
     Endpoint("GET", f"{TASK}/teacher", clients.teacher, {200: BYTES}, schemas.TeacherQuery),
     Endpoint("GET", f"{TASK}/news", clients.news, query=schemas.NewsQuery),
     Endpoint("DELETE", f"{CLIENT}/release", clients.withdraw),
-    Endpoint("GET", f"{TASK}/meetings", secure.number, query=schemas.GroupQuery),
-    Endpoint("PUT", f"{STEP}/clients/{{client}}", secure.put, query=schemas.MessageQuery, body=BYTES),
+    Endpoint("PUT", STEP, secure.put, query=schemas.StepQuery, body=BYTES),
     Endpoint("GET", STEP, secure.get, {200: BYTES, 204: None}, schemas.StepQuery),
-    Endpoint("GET", f"{TASK}/group", secure.roll),
+    Endpoint("GET", f"{TASK}/group", secure.members),
     Endpoint("PUT", f"{TASK}/group/{{client}}", secure.call, query=schemas.CallQuery),
     Endpoint("GET", "/v1/me", tasks.me),
     Endpoint("GET", "/v1/tasks", tasks.list_tasks),

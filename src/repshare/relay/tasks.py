@@ -94,7 +94,7 @@ class Tasks:
             opened = self._open[name] = OpenTask(
                 entry,
                 Board(entry.task, self._store(entry), key=entry.secret.encode()),
-                Meetings(self._meetings(entry)),
+                Meetings(self._meetings(entry), fewest=max(FEWEST_MEMBERS, entry.task.group_members)),
                 self._activity(entry),
                 0.0,
             )

@@ -13,24 +13,20 @@ from repshare.config import Policy
 if TYPE_CHECKING:
     from repshare.client import Client
     from repshare.samples import Samples
-    from repshare.secure import Together
     from repshare.space.exposure import Exposure
 
 
-def show_preview(
-    client: "Client", console: Console, *, as_json: bool, also: Sequence[str], group: "Together | None" = None
-) -> None:
-    """Show what would leave in a round, and what `also` would; `group`, if it enters a secure sum of one."""
+def show_preview(client: "Client", console: Console, *, as_json: bool, also: Sequence[str]) -> None:
+    """Show what would leave in a round, and what `also` would."""
     from repshare.party.preview import preview
 
-    masked, exposure = group is not None, client.exposure(None if group is None else group.behind)
-    shown = {**preview(client, masked=masked), "also": list(also)}
+    exposure = client.exposure()
+    shown = {**preview(client), "also": list(also)}
     if exposure is not None:
         shown["exposure"] = {**exposure._asdict(), "allowed": exposure.allowed, "auc": round(exposure.auc, 4)}
     if as_json:
         print_json(shown)
         return
-    title = "what enters the sum in a round" if masked else "what leaves in a round"
     heads, rows = "class|samples here|class mean|observations, each", list[Sequence[str]](_rows(shown["classes"]))
     if "agreement" in shown:
         names = shown["agreement"]["class_names"] or list(map(str, shown["classes"]))
@@ -42,13 +38,9 @@ def show_preview(
             rows = [(name, here, f"{kind} over {here} samples" if here != "0" else kind) for name, here, _ in rows]
     for line in list_data(client.samples, client.test):
         say(console, line)
-    console.print(terminal.make_table(heads, rows, title))
+    console.print(terminal.make_table(heads, rows, "what leaves in a round"))
     vectors, size = f"{shown['vectors']} vectors of {shown['dimension']} numbers", f"{shown['bytes']:,} bytes a round"
-    if masked:
-        say(console, f"{vectors} are added to those of the others. What leaves, the same for all classes:")
-        say(console, f"{shown['masked']} whole numbers, masked: {size}. Only the group's total can be read")
-    else:
-        say(console, f"{vectors} ({shown['precision']}), their classes and counts: {size}")
+    say(console, f"{vectors} ({shown['precision']}), their classes and counts: {size}")
     say(console, f"Each is an average of representations: {shown['representation']}")
     if "agreement" in shown:
         columns = [each["name"] for each in shown["agreement"].get("columns", ())]

@@ -96,14 +96,6 @@ class NewsQuery(CallerQuery):
     wait: float = Field(20, ge=0, le=60, description="seconds")
 
 
-class GroupQuery(Query):
-    """A group."""
-
-    members: tuple[ClientName, ...] = Field(
-        min_length=2, max_length=MOST_MEMBERS, description="the group: all its clients' names"
-    )
-
-
 class CallQuery(Query):
     """A member of a masked group that is ready for a meeting."""
 
@@ -114,19 +106,11 @@ class CallQuery(Query):
     patience: float = Field(60, ge=0, le=600, description="seconds to wait for those who are missing, once enough wait")
 
 
-class StepQuery(GroupQuery):
+class StepQuery(Query):
     """A step of a group's meeting."""
 
     number: int = Field(ge=0, le=MOST_NUMBER, description="the meeting's")
     step: int = Field(ge=0, le=STEPS - 1, description="of the meeting")
-
-
-class MessageQuery(StepQuery):
-    """Where a message belongs."""
-
-    patience: float = Field(
-        60, ge=0, le=600, description="seconds until a step ends without the missing members; set by the first member"
-    )
 
 
 def parse(model: type[Model], request: Request, body: bytes) -> Model:
