@@ -323,3 +323,81 @@ def test_a_relay_lets_nobody_speak_for_another_or_listen_from_outside(request):
         with pytest.raises(Refused, match="403"):
             ask()
     assert set(alice.get("alice", 1, 1)) == set(NAMES)
+
+
+TEN = tuple(f"member {number}" for number in range(10))
+
+
+def make_ten(folder, digits, spoil, lie=None):
+    """Ten members with 100 samples each, of which the last one's labels are spoilt."""
+    (images, labels), test = digits
+    common = Agreement(Patches(shape=(1, 8, 8), sizes=(3, 4)), class_names=tuple("0123456789"))
+    group = LocalGroup(folder, replace(common.task(10), group_members=3, class_members=1), TEN)
+    clients = {}
+    for at, name in enumerate(TEN):
+        rows = slice(100 * at, 100 * at + 100)
+        own = spoil(labels[rows].clone()) if at == 9 else labels[rows]
+        clients[name] = Client(
+            None, (images[rows], own), group.join(name, own=np.bincount(own, minlength=10)), name=name, space=common,
+            classes=10, test=test, policy=Policy(accept_exposure=True, prefer_own=True),
+        )  # fmt: skip
+    return group, clients
+
+
+def exchange_4_and_9(labels):
+    changed = labels.clone()
+    changed[labels == 4], changed[labels == 9] = 9, 4
+    return changed
+
+
+@pytest.mark.parametrize("kind", ["two classes exchanged", "permuted"])
+def test_one_wrong_of_ten_names_itself_and_the_others_learn_as_without_it(tmp_path, digits, kind):
+    spoil = exchange_4_and_9 if kind == "two classes exchanged" else lambda labels: (labels + 1) % 10
+    group, clients = make_ten(tmp_path, digits, spoil)
+    records = {}
+    for round in range(6):
+        play = lambda name: records.update({name: clients[name].round(test=round == 5)})  # noqa: B023, E731
+        assert side_by_side(play, TEN) == {}
+        assert [record.trouble for name, record in records.items() if name != TEN[9]] == [None] * 9
+        if round == 1:
+            assert records[TEN[9]].trouble is not None, "it is named in the second round"
+    assert min(record.test_accuracy for name, record in records.items() if name != TEN[9]) > 0.96
+    assert set(group.meetings.faults()) == {TEN[9]}
+    why = (
+        "its rows for 4 and 9 are exchanged"
+        if kind == "two classes exchanged"
+        else "its rows for 0 are like others' for 9"
+    )
+    assert records[TEN[9]].trouble.startswith(why)
+    assert any(told.startswith(f"{TEN[9]} has left itself out: {why}") for told in group.told[TEN[0]])
+    assert clients[TEN[0]].learner.behind == 900, "its samples are out of the total"
+
+
+def test_ten_honest_members_are_never_told_that_they_differ(tmp_path, digits):
+    group, clients = make_ten(tmp_path, digits, lambda labels: labels)
+    records = {}
+    for _ in range(3):
+        assert side_by_side(lambda name: records.update({name: clients[name].round()}), TEN) == {}
+        assert [record.trouble for record in records.values()] == [None] * 10
+    assert group.meetings.faults() == {}
+
+
+def test_a_liar_in_a_group_can_stop_it_but_nobody_is_worse_off_than_alone(tmp_path, digits):
+    group, clients = make_ten(tmp_path, digits, lambda labels: labels)
+    honest = clients[TEN[9]].exchange._sum_up
+    drawn = (1e12 * np.random.default_rng(0).normal(size=group.task.totals_size)).astype(np.int64)
+
+    def lie(meeting, step, what, vector):
+        numbers = drawn.reshape(group.task.rows, -1).copy()
+        numbers[:, -3 - 11 :], numbers[-1] = 0, 0  # the rows' vectors alone
+        return honest(meeting, step, what, vector + numbers.ravel() * (step == 2) if step == 2 else vector)
+
+    clients[TEN[9]].exchange._sum_up = lie
+    records = {}
+    assert side_by_side(lambda name: records.update({name: clients[name].round()}), TEN) == {}
+    trouble = gather({name: client.exchange for name, client in clients.items()})
+    assert all("find the total of the others unlike their own samples" in str(trouble[name]) for name in TEN[:9])
+    for name in TEN[:9]:
+        clients[name].collect()
+        assert clients[name].learner.in_use == "alone"
+        assert clients[name].evaluate() > 0.85

@@ -233,6 +233,10 @@ class Board(Server):
         """This client as the board knows it; None if it has published nothing."""
         return self.store.read(lambda state: BoardState(self.task, state, [client]).member(client))
 
+    def last(self, client: str) -> bytes:
+        """This client's release, as it was published; no bytes if it has published nothing."""
+        return self.store.read(lambda state: BoardState(self.task, state, [client]).bodies[client]) or b""
+
     def named(self) -> list[NamedClient]:
         """Return the clients whose parts are refused or left out, and why."""
         if not self.task.compared:

@@ -148,13 +148,13 @@ class Votes:
         return [NamedClient(name, *told) for name, told in self.named.items()]
 
     def _judge(self, client: str, release: Release) -> Ruling:
-        own, first = self._sketch(release), self._read([client])[0]
+        own, first = sketch(self.task, release, self.key), self._read([client])[0]
         if own.length > (most := LONGEST * math.sqrt(self.task.dimension)):
             return Ruling(f"a row of length {own.length:.3g}; here no honest one is longer than {most:.3g}")
-        if first is None or client in self.named or _begins(release):
-            if not (_begins(release) or self._is_fixed) and np.count_nonzero(own.counts) > 1:
-                why = "what it shares first here must be of its own samples alone: its next part will be"
-                return Ruling(str(self.named[client][-1]) if client in self.named else why)
+        if first is None or client in self.named or begins(release):
+            if not (begins(release) or self._is_fixed) and np.count_nonzero(own.counts) > 1:
+                asked = "what it shares first here must be of its own samples alone: its next part will be"
+                return Ruling(str(self.named[client][-1]) if client in self.named else asked)
             return self._admit(client, own)
         if own.rows.any() and first.rows.any() and _cosine(own.rows, first.rows) < TURNED:
             return Ruling("its rows have turned away from its own first ones: has it the same samples and labels?")
@@ -175,7 +175,7 @@ class Votes:
         faults = dict[str, str]()
         for (name, part), pairs in zip(parts.items(), vote(list(parts.values())), strict=True):
             lengths = [other.length for each, other in parts.items() if each != name and other.length]
-            if why := _find_length(part, lengths) if pairs is None else self._explain(pairs):
+            if why := _find_length(part, lengths) if pairs is None else explain(self.task, pairs):
                 faults[name] = why
         refused = faults.pop(client, None)
         return Ruling(refused, {name: why for name, why in faults.items() if name not in self.named})
@@ -206,25 +206,6 @@ class Votes:
         }
         return {name: why for name, why in found.items() if why}
 
-    def _explain(self, pairs: Mapping[int, int]) -> str:
-        """Name the classes."""
-        if not pairs:
-            return "its rows are hardly like others' for the same classes: compare its labels and inputs with theirs"
-        names = _class_names(self.task)
-        exchanged = [(a, b) for a, b in pairs.items() if a < b and pairs.get(b) == a]
-        told = [f"{names(a)} and {names(b)} are exchanged" for a, b in exchanged]
-        alone = {a: b for a, b in pairs.items() if pairs.get(b) != a}
-        told += [f"{names(a)} are like others' for {names(b)}" for a, b in alone.items()]
-        return f"its rows for {'; '.join(told[:5])}{'; …' if told[5:] else ''}: compare its labels with the others'"
-
-    def _sketch(self, release: Release) -> FirstPart:
-        dimension, rows = self.task.dimension, in_order(release.means).astype(np.float64)
-        chosen = choose_columns(dimension, self.key)
-        centred = rows[:-1, chosen] - rows[:-1, dimension, None] * rows[-1, chosen]
-        counts = self.task.layout.count_classes(release.means, self.task.classes, dimension)
-        longest = float(np.linalg.norm(rows[:-1, :dimension], axis=1).max())
-        return FirstPart(centred[:MOST_CLASSES], np.array(counts[:MOST_CLASSES], np.int64), longest)
-
     def _read(self, clients: Sequence[str]) -> list[FirstPart | None]:
         keys = [first_key(client) for client in clients]
         found = zip(keys, self.state.get(keys), strict=True)
@@ -240,22 +221,47 @@ class Votes:
         return json.loads(self.task.description or "{}").get("shrinkage") is not None
 
 
+def sketch(task: Task, release: Release, key: bytes = b"") -> FirstPart:
+    """What is compared of a part, or of a total in its form."""
+    dimension, rows = task.dimension, in_order(release.means).astype(np.float64)
+    chosen = choose_columns(dimension, key)
+    centred = rows[:-1, chosen] - rows[:-1, dimension, None] * rows[-1, chosen]
+    counts = task.layout.count_classes(release.means, task.classes, dimension)
+    longest = float(np.linalg.norm(rows[:-1, :dimension], axis=1).max())
+    return FirstPart(centred[:MOST_CLASSES], np.array(counts[:MOST_CLASSES], np.int64), longest)
+
+
+def find_difference(task: Task, own: FirstPart, others: FirstPart) -> str | None:
+    """Why a client's first part is unlike the total of the others, if it is: where nobody sees single parts."""
+    if (found := _compare(_prepare(own), _prepare(others))) is None:
+        return None
+    alike, pairs = found
+    return explain(task, pairs) if pairs or alike < UNLIKE * ALIKE else None
+
+
+def explain(task: Task, pairs: Mapping[int, int]) -> str:
+    """Say what is wrong with rows that are more alike by other names of the classes; by none, hardly alike at all."""
+    if not pairs:
+        return "its rows are hardly like others' for the same classes: compare its labels and inputs with theirs"
+    names = _class_names(task)
+    exchanged = [(a, b) for a, b in pairs.items() if a < b and pairs.get(b) == a]
+    told = [f"{names(a)} and {names(b)} are exchanged" for a, b in exchanged]
+    alone = {a: b for a, b in pairs.items() if pairs.get(b) != a}
+    told += [f"{names(a)} are like others' for {names(b)}" for a, b in alone.items()]
+    return f"its rows for {'; '.join(told[:5])}{'; …' if told[5:] else ''}: compare its labels with the others'"
+
+
 def vote(parts: Sequence[FirstPart]) -> list[dict[int, int] | None]:
     """The votes on each client: for each of its classes the one that others find there. None: nothing is wrong.
 
     Another client votes against it where its rows are clearly more alike by other names of the classes, or hardly
     alike at all, while those of most clients are. A client may be wrong in all classes, and like none.
     """
-    count, own = len(parts), [_shorten(part.rows) for part in parts]
-    there = [(part.counts >= FEWEST_SAMPLES) & rows.any(axis=1) for part, rows in zip(parts, own, strict=True)]
+    count, prepared = len(parts), [_prepare(part) for part in parts]
     alike, renamed = np.full((count, count), np.nan), dict[tuple[int, int], dict[int, int]]()
     for client, voter in permutations(range(count), 2):
-        both, all_its = np.flatnonzero(there[client] & there[voter]), np.flatnonzero(there[voter])
-        if len(both) and len(all_its) > 1:
-            cosines = own[client][both] @ own[voter][all_its].T
-            at = np.searchsorted(all_its, both)
-            alike[client, voter] = cosines[np.arange(len(both)), at].mean()
-            renamed[client, voter] = _rename(cosines, at, both, all_its, own[client].shape[1])
+        if (found := _compare(prepared[client], prepared[voter])) is not None:
+            alike[client, voter], renamed[client, voter] = found
     wrong: list[dict[int, int] | None] = []
     for client in range(count):
         voters = np.flatnonzero(~np.isnan(alike[client])).tolist()
@@ -263,6 +269,25 @@ def vote(parts: Sequence[FirstPart]) -> list[dict[int, int] | None]:
         is_wrong = len(voters) >= FEWEST_VOTES and len(against) > ENOUGH_VOTES * len(voters)
         wrong.append(_agree([renamed[client, voter] for voter in against]) if is_wrong else None)
     return wrong
+
+
+def _prepare(part: FirstPart) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """A part's rows, of length 1 (C, k), and which of its classes are compared (C,)."""
+    rows = _shorten(part.rows)
+    return rows, (part.counts >= FEWEST_SAMPLES) & rows.any(axis=1)
+
+
+def _compare(
+    client: tuple[NDArray[np.float64], NDArray[np.bool_]], voter: tuple[NDArray[np.float64], NDArray[np.bool_]]
+) -> tuple[float, dict[int, int]] | None:
+    """How alike their rows for the same classes are, and the classes that the voter finds in others' places."""
+    (own, there), (theirs, known) = client, voter
+    both, classes = np.flatnonzero(there & known), np.flatnonzero(known)
+    if not len(both) or len(classes) < 2:
+        return None
+    cosines, places = own[both] @ theirs[classes].T, np.searchsorted(classes, both)
+    alike = float(cosines[np.arange(len(both)), places].mean())
+    return alike, _rename(cosines, places, both, classes, own.shape[1])
 
 
 def _is_unlike(alike: NDArray[np.float64], client: int, voter: int) -> bool:
@@ -318,7 +343,7 @@ def first_key(client: str) -> str:
     return f"first/{client}"
 
 
-def _begins(release: Release) -> bool:
+def begins(release: Release) -> bool:
     """Whether a part says that it was made of a client's own samples alone."""
     last = in_order(release.means)[-1]
     return bool(last[len(last) - BESIDE + 1] > 0.5)

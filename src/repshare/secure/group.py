@@ -1,9 +1,14 @@
 """A member of a masked group: it meets the others at a relay, and only the total of what they share can be read.
 
 A key is trusted when it is first seen, and kept: another one later is refused. In each meeting a masked sum of its own
-tells how many have each class and how many samples they have together, before anything else leaves: who spoils sums is
-named there. What a single member shares cannot be read, so that observations cannot be shared, and the only check of
-the others is one of their total.
+tells how many have each class and how many samples they have together, before anything else leaves: who spoils
+sums is named there. What a single member shares cannot be read, so that observations cannot be shared, and others can check a
+total only.
+
+Totals of changing sub-groups would tell single parts, as soon as they tell who is wrong. So each member compares its
+first part with the total of the others, as clients of a relay compare each other's (`board.votes`). Whose rows belong to
+other classes, or are unlike, leaves itself out and says so: a mistake names itself. If more than a third of the members
+find others unlike them, one of these lies, or they have nothing in common: then nothing more is shared.
 """
 
 import hashlib
@@ -18,7 +23,8 @@ from urllib.parse import quote
 
 import numpy as np
 
-from repshare.errors import ConfigError, Malformed, Refused, Unreachable
+from repshare.board.votes import begins, find_difference, sketch
+from repshare.errors import ConfigError, LeftOut, Malformed, Refused, Unreachable
 from repshare.exchange import Exchange, Traffic
 from repshare.exchange.http import REPLY_LIMIT, Reply
 from repshare.exchange.keys import Key, Trust, parse_public
@@ -28,7 +34,7 @@ from repshare.secure.masking import Group, Member, Vector, add_up
 from repshare.secure.meetings import STEPS, Called, newcomers_behind
 from repshare.sharing import fixed_point, wire
 from repshare.sharing.fixed_point import Totals
-from repshare.sharing.representations import Integers, Teacher, Wants, nothing
+from repshare.sharing.representations import Integers, Release, Teacher, Wants, nothing
 from repshare.sharing.task import Task
 
 SIGNING_KEY, MEMBERS, KNOWN = "signing.key", "group.jsonl", "group.total"
@@ -44,13 +50,13 @@ class RelayMeetings:
     def __init__(self, relay: RelayExchange) -> None:
         self.relay = relay
 
-    def call(self, client: str, key: str, call: str, base: str, company: int, *, patience: float) -> Called:
+    def call(self, client: str, key: str, call: str, base: str, company: int, fault: str, *, patience: float) -> Called:
         """Say that a member is ready, and return whom it meets."""
-        asked = {"key": key, "call": call, "base": base, "company": company, "patience": patience}
+        asked = {"key": key, "call": call, "base": base, "company": company, "fault": fault, "patience": patience}
         reply = self._ask("PUT", f"/{quote(client, safe='')}", query=asked)
         return Called(
             reply.value("number", int), reply.value("members", dict), reply.value("ready", list),
-            reply.value("newcomers", list), reply.value("base", str),
+            reply.value("newcomers", list), reply.value("base", str), reply.value("faults", dict),
         )  # fmt: skip
 
     def put(self, client: str, number: int, step: int, body: bytes) -> None:
@@ -136,6 +142,8 @@ class GroupExchange(Exchange):
         self.base: Known | None = None  # the total whose changes are added up; None: the sum is a total itself
         self._meeting: Meeting | None = None
         self._samples: int | None = None  # of all members, once a sum has told
+        self._fault: str | None = None  # why this member leaves itself out
+        self._faults: Mapping[str, str] = {}  # of others, by their own word
         self._newcomers = 0  # with this member among them; 0: it is behind the total before, or there was none
         self._last = 0  # the last meeting that a release was masked for, never twice in one
         self._has_left = False  # whether the last release was sent, masked
@@ -150,9 +158,9 @@ class GroupExchange(Exchange):
         if self._meeting is not None:
             return True
         base = self.known.name if self.known else ""
-        public = self.key.public.hex()
+        asked = self.key.public.hex(), self._call, base, self.company, self._fault or ""
         try:
-            called = self.meetings.call(self.name, public, self._call, base, self.company, patience=self.patience)
+            called = self.meetings.call(self.name, *asked, patience=self.patience)
         except Refused as error:
             raise ConfigError(str(error)) from error
         if not called.members:
@@ -160,6 +168,7 @@ class GroupExchange(Exchange):
             return False
         self._renew()
         self._admit({str(name): parse_public(str(key)) for name, key in called.members.items()})
+        self._tell_faults(called.faults)
         if called.base not in ("", base):
             raise Malformed("the relay continues from a total that was not the last one")
         if called.number <= self._last:
@@ -182,8 +191,12 @@ class GroupExchange(Exchange):
             shown = ~np.isin(release.means.labels, list(self.hidden))
             release = release._replace(means=release.means.part(shown))
         self.task.check(release)
+        is_first = self.task.format == "parts" and len(release.means.labels) > 0 and begins(release)
+        if is_first and self.known is not None:
+            self._fault = self._compare(release, self.known)
         own = Totals.zeros(self.task.rows, self.task.columns)
-        own.add(release.means, +1, weighted=self.task.weighted)
+        if self._fault is None:
+            own.add(release.means, +1, weighted=self.task.weighted)
         base = self.base or Known(np.zeros_like(own.numbers), np.zeros_like(own.numbers), len(self.members))
         variance = self.task.layout.variance(release)  # the share of each: a total is private only if all add theirs
         added = self._sum_up(meeting, RELEASES, ["releases", variance], (own.numbers - base.own).ravel())
@@ -193,6 +206,10 @@ class GroupExchange(Exchange):
         self.known, self._others = known, self._count_others(known)
         kept = {"own": known.own.tobytes(), "total": known.total.tobytes(), "members": b"%d" % known.members}
         write_atomically(self._file, wire.encode_items(kept), private=True)
+        if self._fault is not None:
+            raise LeftOut(self._fault)
+        if is_first:
+            self._fault = self._compare(release, known)
 
     def collect(self, wants: Wants) -> bytes:
         """Return the means behind the last total, of classes that others have, too."""
@@ -271,13 +288,36 @@ class GroupExchange(Exchange):
         group = Group(self.members, json.dumps(session))
         member = Member(group, self.name, self.key)
         meeting = Meeting(number, group, member, self._meet(number, KEYS, member.announce()))
-        has = (self.own > 0).astype(np.int64)
-        total = self._sum_up(meeting, COUNTS, ["counts"], np.append(has, self.own.sum()))
-        others, self._samples = total[:-1] - has, int(total[-1])
-        if others.min() < 0 or others.max() >= len(self.members) or total[-1] < self.own.sum():
+        counted = np.concatenate([self.own > 0, [self.own.sum(), 0]]).astype(np.int64)
+        if self._fault is not None:
+            counted = np.append(np.zeros(len(counted) - 1, np.int64), 1)
+        total = self._sum_up(meeting, COUNTS, ["counts"], counted)
+        others, has, differ = total - counted, total[:-2], int(total[-1])
+        self._samples = int(total[-2])
+        if others.min() < 0 or max(others[:-2].max(), others[-1]) >= len(self.members):
             raise Refused("members cannot have as many classes or samples as they say together. A member has lied")
-        few = (total[:-1] > 0) & (total[:-1] < task.class_members)
+        if 3 * differ > len(self.members):
+            raise Refused(
+                f"{differ} of {len(self.members)} members find the total of the others unlike their own samples: one "
+                "of these lies, or their labels and inputs have nothing in common. Nothing is shared"
+            )
+        few = (has > 0) & (has < task.class_members)
         self.hidden, self._meeting = frozenset(np.flatnonzero(few).tolist()), meeting
+
+    def _compare(self, release: Release, known: Known) -> str | None:
+        """Why this member's first part is unlike the total of the others, if it is."""
+        others = Totals(known.total - known.own)
+        means = others.means(np.flatnonzero(others.clients > 0).tolist())
+        if len(means.labels) < self.task.rows:
+            return None
+        total = release._replace(means=means)
+        return find_difference(self.task, sketch(self.task, release), sketch(self.task, total))
+
+    def _tell_faults(self, faults: Mapping[str, str]) -> None:
+        for name, why in faults.items():
+            if name != self.name and self._faults.get(name) != why and f"{name}{why}".isprintable():
+                self.tell(f"{name} has left itself out: {why}"[:500])
+        self._faults = faults
 
     def _sum_up(self, meeting: Meeting | None, step: int, what: list[Any], vector: Vector) -> Vector:
         """Return the total of all members' vectors."""

@@ -38,6 +38,8 @@ class Called(NamedTuple):
     """Those of `members` that are not behind the total before; none, if there was none."""
     base: str
     """The total whose changes they add up; empty: they make a new one."""
+    faults: dict[str, str] = {}
+    """Members that have left themselves out, by their own word, and why."""
 
 
 class Waiting(NamedTuple):
@@ -63,6 +65,7 @@ class _Group(TypedDict):
     newcomers: list[str]
     base: str
     behind: list[str]  # whose parts are in the last total
+    faults: dict[str, str]  # why members have left themselves out
 
 
 class Meetings:
@@ -79,7 +82,16 @@ class Meetings:
         self.store, self.clock, self.fewest = store or MemoryStore(), clock, fewest
 
     def call(
-        self, client: str, key: str, call: str, base: str, company: int, *, invited: Collection[str], patience: float
+        self,
+        client: str,
+        key: str,
+        call: str,
+        base: str,
+        company: int,
+        fault: str = "",
+        *,
+        invited: Collection[str],
+        patience: float,
     ) -> Called:
         """Note that a member is ready, and return who meets.
 
@@ -89,6 +101,7 @@ class Meetings:
             call: Any word, another one for each meeting. Who asks again with the same word gets the same answer.
             base: The last total that it knows; empty: none.
             company: Newcomers, with it, that must come at once, unless all who meet are new.
+            fault: Why it leaves itself out; empty: it does not.
             invited: The names of all who may come.
             patience: Seconds to wait for those who are missing, once enough are ready, and in each step.
         """
@@ -103,13 +116,15 @@ class Meetings:
                     "operator to invite it under a new name"
                 )
             if group["members"].get(client) != call:
+                group["faults"] = {**group["faults"], client: fault}
                 group["ready"] = {**self._present(group), client: Waiting(call, base, company, self.clock())}
                 self._propose(state, group, invited, patience)
                 _keep(state, group)
             if group["members"].get(client) != call:
                 return Called(0, {}, sorted(group["ready"]), [], "")
             keys = {name: group["keys"][name] for name in sorted(group["members"])}
-            return Called(group["number"], keys, [], group["newcomers"], group["base"])
+            faults = {name: why for name, why in group["faults"].items() if why and name in keys}
+            return Called(group["number"], keys, [], group["newcomers"], group["base"], faults)
 
         return self.store.transact(work)
 
@@ -167,6 +182,10 @@ class Meetings:
     def keys(self) -> dict[str, str]:
         """Return the public keys of all who have been there."""
         return self.store.read(_find)["keys"]
+
+    def faults(self) -> dict[str, str]:
+        """Return the members that have left themselves out, and why."""
+        return {name: why for name, why in self.store.read(_find)["faults"].items() if why}
 
     def find_faults(self) -> dict[str, str]:
         """Values that cannot be read: key -> fault. Messages are opaque."""
@@ -242,7 +261,7 @@ def _find(state: Transaction) -> _Group:
     """Return the group, or that nobody has been there."""
     new: _Group = {
         "keys": {}, "ready": {}, "since": None, "number": 0, "members": {}, "patience": 0.0, "sent": [], "begun": [],
-        "newcomers": [], "base": "", "behind": [],
+        "newcomers": [], "base": "", "behind": [], "faults": {},
     }  # fmt: skip
     (kept,) = state.get([GROUP])
     if kept is None:

@@ -103,6 +103,9 @@ class CallQuery(Query):
     call: str = Field(pattern="^[0-9a-f]{1,32}$", description="any word, another one for each meeting")
     company: int = Field(1, ge=1, le=MOST_MEMBERS, description="newcomers, with it, that it joins others with")
     base: str = Field("", pattern="^[0-9a-f]{0,64}$", description="the last total that it knows; empty: none")
+    fault: str = Field(
+        "", pattern=r"^[^\x00-\x1f\x7f]{0,300}$", description="why it leaves itself out; empty: it does not"
+    )
     patience: float = Field(60, ge=0, le=600, description="seconds to wait for those who are missing, once enough wait")
 
 

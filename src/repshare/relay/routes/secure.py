@@ -24,7 +24,7 @@ async def call(service: Service, request: Request) -> Response:
 
     def answer() -> Called:
         invited = [] if group.has_met() else _invited(service, opened)
-        given = asked.key, asked.call, asked.base, asked.company
+        given = asked.key, asked.call, asked.base, asked.company, asked.fault
         return group.call(client, *given, invited=invited, patience=asked.patience)
 
     return JSONResponse((await service.run(answer))._asdict())
@@ -68,7 +68,8 @@ async def members(service: Service, request: Request) -> Response:
     _, opened = await service.enter_task(request)
     group, invited = _group(opened), await service.run(_invited, service, opened)
     ready, keys = await service.run(group.ready), await service.run(group.keys)
-    return JSONResponse({"invited": invited, "ready": ready, "keys": keys})
+    faults = await service.run(group.faults)
+    return JSONResponse({"invited": invited, "ready": ready, "keys": keys, "left_out": faults})
 
 
 def _group(opened: OpenTask) -> Meetings:
