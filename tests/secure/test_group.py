@@ -400,4 +400,4 @@ def test_a_liar_in_a_group_can_stop_it_but_nobody_is_worse_off_than_alone(tmp_pa
     for name in TEN[:9]:
         clients[name].collect()
         assert clients[name].learner.in_use == "alone"
-        assert clients[name].evaluate() > 0.85
+        assert clients[name].evaluate() > 0.8

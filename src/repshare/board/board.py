@@ -235,7 +235,9 @@ class Board(Server):
 
     def last(self, client: str) -> bytes:
         """This client's release, as it was published; no bytes if it has published nothing."""
-        return self.store.read(lambda state: BoardState(self.task, state, [client]).bodies[client]) or b""
+        return (
+            self.store.read(lambda state: BoardState(self.task, state, [client], releases=True).bodies[client]) or b""
+        )
 
     def named(self) -> list[NamedClient]:
         """Return the clients whose parts are refused or left out, and why."""

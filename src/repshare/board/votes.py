@@ -313,7 +313,9 @@ def _rename(
     rows, best = linear_sum_assignment(-alike)
     usual = float(alike[rows, own].sum())
     gained = float(alike[rows, best].sum()) - usual
-    if usual < 0 or gained <= CLEARLY * usual + CHANCE / math.sqrt(columns):
+    if usual < 0 and usual + gained < ALIKE * len(rows):  # turned round, not exchanged
+        return {}
+    if gained <= CLEARLY * max(usual, 0.0) + CHANCE / math.sqrt(columns):
         return {}
     return {int(a): int(b) for a, b in zip(classes, others[best], strict=True) if a != b}
 

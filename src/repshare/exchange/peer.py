@@ -136,10 +136,17 @@ class PeerExchange(Exchange):
         self.network.leave()
 
     def publish(self, body: bytes) -> None:
-        """Answer with this release from now on. It is checked as any peer will check it, and others' parts vote."""
+        """Answer with this release from now on. It is checked as any peer will check it.
+
+        Where others' parts vote against it here, it is out of this client's total; the others decide for themselves.
+        """
         self.task.check(wire.decode_release(body))
+        left_out: LeftOut | None = None
         try:
-            self.board.accept(self.name, body)
+            try:
+                self.board.accept(self.name, body)
+            except LeftOut as error:
+                left_out = error
             if self.board.task.compared and (not self._first or begins(wire.decode_release(body))):
                 self._first = body
                 self.store.transact(lambda state: state.set({FIRST: body}))
@@ -147,6 +154,8 @@ class PeerExchange(Exchange):
             raise Unreachable(f"what was to be published could not be kept: {error}") from error
         self._own = body
         self._sent += len(body)
+        if left_out is not None:
+            raise left_out
 
     def withdraw(self) -> None:
         """Answer with nothing from now on, and forget what others shared."""

@@ -1,14 +1,14 @@
 """A member of a masked group: it meets the others at a relay, and only the total of what they share can be read.
 
 A key is trusted when it is first seen, and kept: another one later is refused. In each meeting a masked sum of its own
-tells how many have each class and how many samples they have together, before anything else leaves: who spoils
-sums is named there. What a single member shares cannot be read, so that observations cannot be shared, and others can check a
-total only.
+tells how many have each class and how many samples they have together, before anything else leaves: who spoils sums
+is named there. What a single member shares cannot be read, so that observations cannot be shared, and others can check
+a total only.
 
 Totals of changing sub-groups would tell single parts, as soon as they tell who is wrong. So each member compares its
-first part with the total of the others, as clients of a relay compare each other's (`board.votes`). Whose rows belong to
-other classes, or are unlike, leaves itself out and says so: a mistake names itself. If more than a third of the members
-find others unlike them, one of these lies, or they have nothing in common: then nothing more is shared.
+first part with the total of the others, as clients of a relay compare each other's (`board.votes`). Whose rows belong
+to other classes, or are unlike, leaves itself out and says so: a mistake names itself. If more than a third of the
+members find others unlike them, one of these lies, or they have nothing in common: then nothing more is shared.
 """
 
 import hashlib
