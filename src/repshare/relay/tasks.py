@@ -48,6 +48,10 @@ class OpenTask:
     activity: Store  # of its clients, for the page
     until: float  # when to look at the registry again
 
+    def left_out(self) -> dict[str, str]:
+        """The clients that are left out of the total, or have left themselves out of a masked group, and why."""
+        return {each.name: each.reason for each in self.board.named()} | self.meetings.faults()
+
 
 class Tasks:
     """The tasks in a database. Every relay and command on the same database sees the same ones."""

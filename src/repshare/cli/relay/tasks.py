@@ -171,7 +171,7 @@ def list_tasks(storage: DatabaseOptions, json: Json = False) -> None:
                 **asdict(entry.task),
                 "columns": _list_columns(entry.task.description),
                 "published": relay.tasks.get(entry.name).board.status(limit=0).clients,
-                "left_out": {each.name: each.reason for each in relay.tasks.get(entry.name).board.named()},
+                "left_out": relay.tasks.get(entry.name).left_out(),
                 "tokens": [grant.name for grant in tokens if grant.task == entry.name],
                 "expire": {grant.name: day for grant, day in expires.items() if grant.task == entry.name},
             }
