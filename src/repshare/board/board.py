@@ -117,7 +117,7 @@ class Board(Server):
         own = 0 if before is None else int(before.means.counts.max(initial=0))
         samples = int(there.totals.samples.max(initial=0)) - own
         others = there.count - (before is not None)
-        return Votes(self.task, state, self.key).judge(client, release, others, samples, self.clock())
+        return Votes(self.task, state, self.key, client).judge(client, release, others, samples, self.clock())
 
     def withdraw(self, client: str) -> int:
         """Forget the client's release, and return the board's version."""

@@ -42,6 +42,7 @@ ALIKE, UNLIKE = 0.2, 0.25  # the usual cosine that tells something, and the part
 OPPOSITE = -0.1  # a mean cosine between rows of the same classes: honest ones stay above 0.1
 CHANCE = 3.0  # and by how many standard deviations of such a cosine
 TURNED = 0.05  # the cosine between a later part and the first one: honest ones stay above 0.15
+CHANGED = 1.2  # times: by less, a client's length is not written again
 LONGER = 10.0  # times the median of others: honest ones stay below 7.5
 LONGEST = 0.2  # of a vector's length: honest rows have 0.005, and 0.13 where shrinkage is fixed and large
 FEWEST_LENGTHS = 3  # that make a median
@@ -96,10 +97,11 @@ class FirstPart(NamedTuple):
 class Votes:
     """The votes in a board's store, open for one transaction."""
 
-    def __init__(self, task: Task, state: Transaction, key: bytes) -> None:
-        """`key` is the board's: without it, nobody knows which columns are compared."""
+    def __init__(self, task: Task, state: Transaction, key: bytes, client: str = "") -> None:
+        """`key` is the board's: without it, nobody knows which columns are compared. `client`: whose part has come."""
         self.task, self.state, self.key = task, state, key
-        kept = decoded(KEY, lambda kept: json.loads(kept or b"{}"), state.get([KEY])[0])
+        self._kept, self._first = state.get([KEY, first_key(client)])  # at once
+        kept = decoded(KEY, lambda kept: json.loads(kept or b"{}"), self._kept)
         self.voters: dict[str, float | None] = kept.get("voters", {})  # and the length of their last later part
         self.named: dict[str, list[Any]] = kept.get("named", {})
         self.samples: dict[str, int] = kept.get("samples", {})  # of voters in the total
@@ -116,7 +118,7 @@ class Votes:
             verdict = Ruling(f"it has withdrawn its part more than {MOST_RETURNS} times in a day: come again tomorrow")
         else:
             verdict = self._judge(client, release)
-        if verdict.refused is None and client in self.voters:
+        if verdict.refused is None and client in self.voters and self.samples.get(client) != samples:
             self.samples[client] = samples
             verdict = Ruling(None, verdict.left_out | self._find_excesses(client, others, others_samples + samples))
         for name in verdict.left_out:
@@ -148,7 +150,7 @@ class Votes:
         return [NamedClient(name, *told) for name, told in self.named.items()]
 
     def _judge(self, client: str, release: Release) -> Ruling:
-        own, first = sketch(self.task, release, self.key), self._read([client])[0]
+        own, first = sketch(self.task, release, self.key), _decode_first(client, self._first)
         if own.length > (most := LONGEST * math.sqrt(self.task.dimension)):
             return Ruling(f"a row of length {own.length:.3g}; here no honest one is longer than {most:.3g}")
         if first is None or client in self.named or begins(release):
@@ -161,7 +163,8 @@ class Votes:
         others = [length for name, length in self.voters.items() if name != client and length is not None]
         if why := _find_length(own, others):
             return Ruling(why)
-        if client in self.voters:
+        before = self.voters.get(client)
+        if client in self.voters and not (before and 1 / CHANGED < own.length / before < CHANGED):
             self.voters[client] = own.length
         return ACCEPTED
 
@@ -207,13 +210,13 @@ class Votes:
         return {name: why for name, why in found.items() if why}
 
     def _read(self, clients: Sequence[str]) -> list[FirstPart | None]:
-        keys = [first_key(client) for client in clients]
-        found = zip(keys, self.state.get(keys), strict=True)
-        return [None if kept is None else decoded(key, FirstPart.decode, kept) for key, kept in found]
+        found = zip(clients, self.state.get([first_key(client) for client in clients]), strict=True)
+        return [_decode_first(client, kept) for client, kept in found]
 
     def _keep(self) -> None:
         kept = {"voters": self.voters, "named": self.named, "samples": self.samples, "left": self.left}
-        self.state.set({KEY: json.dumps(kept).encode()})
+        if (body := json.dumps(kept).encode()) != self._kept:
+            self.state.set({KEY: body})
 
     @property
     def _is_fixed(self) -> bool:
@@ -345,6 +348,10 @@ def first_key(client: str) -> str:
     return f"first/{client}"
 
 
+def _decode_first(client: str, kept: bytes | None) -> FirstPart | None:
+    return None if kept is None else decoded(first_key(client), FirstPart.decode, kept)
+
+
 def begins(release: Release) -> bool:
     """Whether a part says that it was made of a client's own samples alone."""
     last = in_order(release.means)[-1]
@@ -352,7 +359,8 @@ def begins(release: Release) -> bool:
 
 
 def _cosine(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-    return float((one * other).sum() / (np.linalg.norm(one) * np.linalg.norm(other)))
+    # Sums, not BLAS, whose threads would wait for each other in a relay's.
+    return float((one * other).sum() / math.sqrt(np.square(one).sum() * np.square(other).sum()))
 
 
 def _find_length(own: FirstPart, others: Sequence[float]) -> str | None:
