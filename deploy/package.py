@@ -52,7 +52,7 @@ class Extra(NamedTuple):
 EXTRAS = {
     "": Extra(
         ("--version", "--help", "relay serve --help", TASK),
-        {f"compare {SMALL}": "lab", "relay serve": "relay", "keys new a.key": "peer"},
+        {f"compare {SMALL}": "lab", "relay serve": "relay", "keys a.key": "peer"},
         not_there="torch",
     ),
     "lab": Extra(
@@ -65,7 +65,7 @@ EXTRAS = {
                    "repshare.relay.server", "torch"),
     "learn": Extra(("--version",), {f"compare {SMALL}": "lab", "relay serve": "relay"}, "repshare.client"),
     "sklearn": Extra(("--version",), {f"compare {SMALL}": "lab"}, "repshare.party.estimator", "torch"),
-    "peer": Extra(("keys new a.key", "keys show a.key"), {f"compare {SMALL}": "lab"}, "zenoh", "torch"),
+    "peer": Extra(("keys a.key", "keys b.key"), {f"compare {SMALL}": "lab"}, "zenoh", "torch"),
     "privacy": Extra((), {"relay serve": "relay"}, "repshare.privacy.accounting"),
     "redis": Extra(("--version",), {"relay serve": "relay"}, "repshare.stores.redis", "torch"),
     "onnx": Extra(("--version",), {f"compare {SMALL}": "lab"}, "onnx, onnxscript, onnxruntime", "torch"),

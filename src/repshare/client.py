@@ -184,8 +184,6 @@ class Client:
             return None
         self.check_exposure()
         try:
-            if self.guard is not None:
-                self.guard.rehearse(self.exchange)
             return self.learner.release(self.round_number)
         except (ExchangeError, BudgetExhausted) as error:
             self.trouble = error

@@ -100,7 +100,7 @@ class PrivacyOptions:
     seeded_noise: bool = False
     """Draw the noise from the seed, to be reproducible. Such noise gives no privacy; releases are marked."""
     noise_shares: int = 1
-    """CS, --group: number of members whose noise together is enough for ε. Each adds that fraction of it.
+    """CS, in a masked group: number of members whose noise together is enough for ε. Each adds that fraction of it.
     It is at most the number that must take part in a sum, less those that may collude. Default: each adds all of it."""
 
 

@@ -193,10 +193,56 @@ def test_a_share_that_grows_too_large_is_taken_out(own):
     board = Board(TASK)
     own = dict(sorted(own.items(), key=lambda item: item[0] != NAMES[5]))
     play(make_clients(own, board, {NAMES[5]: count(10)}), 1)
-    assert board.status().clients == len(NAMES)  # there were too few others to say so
+    assert board.status().clients == len(NAMES) - 1  # out as soon as there are enough others to say so
     play(make_clients(own, board, {NAMES[5]: count(10)}), 2)
     assert named(board).keys() == {NAMES[5]}
     assert board.find(NAMES[5]) is None
+
+
+def test_false_counts_of_a_third_that_comes_first_are_named_and_no_honest_client_is_refused(own):
+    board, liars = Board(TASK), dict.fromkeys(NAMES[:2], count(1000))
+    records = play(make_clients(own, board, liars), 3)
+    assert named(board).keys() == set(liars)
+    assert [records[name].trouble for name in NAMES[2:]] == [None] * 4
+
+
+def test_who_withdraws_again_and_again_is_not_let_in_again_on_that_day(own):
+    now = [1e9]
+    board = Board(TASK, clock=lambda: now[0])
+    clients = make_clients(own, board)
+    play(clients, 2)
+    for _ in range(3):
+        board.withdraw(NAMES[0])
+        refused = play(clients, 2)[NAMES[0]].trouble
+    assert "it has withdrawn its part more than 2 times in a day" in refused
+    assert named(board).keys() == {NAMES[0]}
+    now[0] += 24 * 3600
+    assert play(clients, 1)[NAMES[0]].trouble is None
+    assert named(board) == {}
+
+
+def test_who_comes_without_a_first_part_is_asked_for_one(own):
+    board = Board(TASK)
+    clients = make_clients(own, board)
+    play(clients, 3)
+    board.withdraw(NAMES[0])
+    assert "must be of its own samples alone" in clients[NAMES[0]].round().trouble
+    assert clients[NAMES[0]].round().trouble is None
+
+
+def test_rows_that_point_the_other_way_are_left_out(own):
+    board = Board(TASK)
+    records = play(make_clients(own, board, {NAMES[5]: turn_after(0)}), 1)
+    assert "hardly like others' for the same classes" in records[NAMES[5]].trouble
+
+
+def test_who_has_one_of_two_exchanged_classes_is_named_too(own):
+    images, labels = own[NAMES[5]]
+    own[NAMES[5]] = images[labels != 9], labels[labels != 9]
+    own[NAMES[5]][1][own[NAMES[5]][1] == 4] = 9
+    board = Board(TASK)
+    records = play(make_clients(own, board), 1)
+    assert "its rows for 9 are like others' for 4" in records[NAMES[5]].trouble
 
 
 def test_a_class_that_only_one_client_has_does_not_speak_against_it(own):

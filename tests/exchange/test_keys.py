@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from repshare.errors import ConfigError, ExchangeError, Malformed, Outdated, Refused
-from repshare.exchange.keys import Key, NewestReleases, Trust, parse_public, seal, unseal
+from repshare.errors import ConfigError, ExchangeError, Malformed, Refused
+from repshare.exchange.keys import Key, Trust, parse_public, seal, unseal
 from repshare.sharing import wire
 from repshare.sharing.representations import Release, stack
-from repshare.stores import open_database
 
 ALICE, EVE = Key.new(), Key.new()
 ASKED = bytes(range(32))  # the challenge of the question that is answered
@@ -85,14 +84,14 @@ def test_a_file_that_is_no_key_is_refused_by_name(tmp_path, content):
 
 
 def test_a_signed_release_comes_out_as_it_went_in():
-    body = seal(ALICE, "digits", "alice", release(3), ASKED, began=7)
+    body = seal(ALICE, "digits", "alice", release(3), ASKED)
     signed = unseal(body, "digits", "alice", trusting(alice=ALICE), ASKED)
-    assert (signed.began, signed.round, signed.release) == (7, 3, release(3))
+    assert signed.release == release(3)
 
 
 def test_that_nothing_is_shared_is_signed_too():
     signed = unseal(seal(ALICE, "digits", "alice", b"", ASKED), "digits", "alice", trusting(alice=ALICE), ASKED)
-    assert (signed.round, signed.release) == (0, b"")
+    assert signed.release == b""
     for forged in (seal(EVE, "digits", "alice", b"", ASKED), b""):
         with pytest.raises(ExchangeError):
             unseal(forged, "digits", "alice", trusting(alice=ALICE), ASKED)
@@ -108,8 +107,8 @@ def test_an_answer_to_one_question_is_none_to_another():
 def test_an_answer_in_the_former_format_is_refused_by_its_version():
     signed = wire.decode_signed(seal(ALICE, "digits", "alice", release(), ASKED))
     arrays = {name: np.frombuffer(bytearray(getattr(signed, name)), np.uint8) for name in wire._SIGNED}
-    meta = {"version": 1, "kind": "signed", "task": "digits", "client": "alice", "began": 0, "round": 1}
-    with pytest.raises(Malformed, match=r"expected a signed of version 2, not {'version': 1"):
+    meta = {"version": 1, "kind": "signed", "task": "digits", "client": "alice"}
+    with pytest.raises(Malformed, match=r"expected a signed of version 3, not {'version': 1"):
         unseal(wire._pack(arrays, meta), "digits", "alice", trusting(alice=ALICE), ASKED)
 
 
@@ -122,12 +121,10 @@ def test_an_unsigned_release_is_refused():
     "change",
     [
         {"release": release(value=2.0)},
-        {"began": 9},
         {"signature": bytes(64)},
         {"signature": b""},
         {"key": EVE.public},
         {"key": b"short"},
-        {"round": 2},
     ],
     ids=lambda change: next(iter(change)),
 )
@@ -237,51 +234,6 @@ def test_a_public_key_must_look_like_one():
     for text in ("", "zz", "00", ALICE.public.hex() + "00"):
         with pytest.raises(ConfigError):
             parse_public(text)
-
-
-def signed(round, began=0, key=ALICE):
-    return wire.decode_signed(seal(key, "digits", "alice", release(round), ASKED, began=began))
-
-
-def advance(seen, signed):
-    seen.check(signed)
-    seen.keep([signed])
-
-
-def test_what_is_older_than_what_was_seen_is_outdated_also_after_a_restart(tmp_path):
-    for rounds in ((1, 3, 3), (4,)):  # the same release again is no replay: its owner has none newer
-        database = open_database(str(tmp_path / "peers.db"))
-        seen = NewestReleases(database.store("peers"))
-        for round in rounds:
-            advance(seen, signed(round))
-        seen.keep([signed(1)])  # what is older changes nothing
-        with pytest.raises(Outdated, match=f"round {rounds[-1]}"):
-            seen.check(signed(2))
-        database.close()
-
-
-def test_a_peer_that_began_anew_may_start_at_round_1_but_its_former_rounds_are_over():
-    seen = NewestReleases()
-    advance(seen, signed(9, began=1000))
-    advance(seen, signed(1, began=2000))
-    with pytest.raises(Outdated):
-        seen.check(signed(10, began=1000))
-
-
-def test_a_new_key_is_not_held_to_what_was_seen_of_the_one_before():
-    seen = NewestReleases()
-    advance(seen, signed(2**62, began=1000))
-    advance(seen, signed(1, began=500, key=EVE))
-    with pytest.raises(Outdated):
-        seen.check(signed(3, began=1000))
-
-
-def test_rounds_that_began_more_than_a_day_from_now_are_refused():
-    seen = NewestReleases(clock=lambda: 1000.0)
-    advance(seen, signed(1, began=(1000 + 86_400) * 1000))
-    for began in ((1000 + 86_401) * 1000, 2**63 - 1):
-        with pytest.raises(Refused, match="days from now: its clock is wrong, or ours"):
-            seen.check(signed(1, began=began))
 
 
 @given(st.binary(max_size=2000))

@@ -8,6 +8,7 @@ from contextlib import ExitStack, suppress
 
 import numpy as np
 import pytest
+import torch
 import trustme
 
 from repshare.board import Wants
@@ -22,7 +23,9 @@ from repshare.network.models import LeNet5
 from repshare.sharing import wire
 from repshare.sharing.representations import Release, stack
 from repshare.sharing.task import Task
-from repshare.stores import MemoryStore, open_database
+from repshare.space import Patches
+from repshare.space.agreement import Agreement
+from repshare.stores import open_database
 from support.peer_processes import impersonate, open_session, record_answer
 from support.processes import eventually
 from support.redis_servers import find_port
@@ -140,7 +143,6 @@ def forge(challenge):
     return wire.encode_signed(wire.decode_signed(by(EVE)(challenge))._replace(signature=bytes(64)))
 
 
-DAY = 24 * 3600 * 1000
 LIES = {
     "unsigned": (release(), "expected a signed"),
     "forged": (forge, "signature"),
@@ -148,7 +150,6 @@ LIES = {
     "another's": (by(EVE, name="bob"), "by 'bob'"),
     "a stranger's": (by(Key.new()), "known by the key"),
     "another task's": (by(EVE, task="faces"), "'faces'"),
-    "from the future": (lambda asked: by(EVE, began=int(time.time() * 1000) + 2 * DAY)(asked), "2.0 days from now"),
     "wrong d'": (by(EVE, release(dimension=3)), "3 numbers"),
     "not finite": (by(EVE, release(float("nan"))), "not finite"),
     "unknown class": (by(EVE, release(label=7)), "class 7"),
@@ -307,53 +308,22 @@ def test_a_question_without_a_challenge_is_answered_with_an_error(honest):
 
 def test_a_peer_whose_key_was_stolen_is_heard_again_with_a_new_one(net, tmp_path):
     stolen, place = Key.new(), str(tmp_path / "peers.db")
+    last = by(stolen, release(9.0, round=2**31 - 1), name="bob")
     with ExitStack() as first:
         database = open_database(place)
         first.callback(database.close)
         early = Net(first)
         early.trust.add("bob", stolen.public)
-        alice = early.join("alice", store=database.store("peers"))
-        last = by(stolen, release(9.0, round=2**31 - 1), name="bob", began=int(time.time() * 1000) + DAY // 2)
+        alice = early.join("alice", store=database.store("board"))
         early.liar("bob", reply(last), connect="alice")
         assert means(alice) == [9.0]  # who has the key is believed
     database = open_database(place)
     net.stack.callback(database.close)
-    alice = net.join("alice", store=database.store("peers"))  # her trust file has another key for Bob now
+    alice = net.join("alice", store=database.store("board"))  # her trust file has another key for Bob now
     net.join("bob", connect=["alice"]).publish(release(5.0))
     net.meet("alice", "bob")
     net.liar("bob", reply(last), connect="alice")
     assert means(alice) == [5.0]
-
-
-def test_a_client_whose_clock_was_once_ahead_is_heard_when_it_is_right_again(net):
-    net.join("alice")
-    store = MemoryStore()
-    store.transact(lambda state: state.set({"began": str(int(time.time() * 1000) + 300 * DAY).encode()}))
-    net.join("bob", connect=["alice"], store=store).publish(release(5.0))
-    net.meet("alice", "bob")
-    assert means(net.exchanges["alice"]) == [5.0]
-
-
-def test_a_former_state_of_a_peer_is_refused_also_by_one_that_was_restarted(net, tmp_path, caplog):
-    key = Key.new()
-    place = str(tmp_path / "peers.db")
-    with ExitStack() as first:
-        database = open_database(place)
-        early = Net(first)
-        early.join("alice", store=database.store("peers"))
-        early.join("bob", connect=["alice"], key=key).publish(release(5.0, round=7))
-        early.meet("alice", "bob")
-        began = early.exchanges["bob"]._own.began
-        assert means(early.exchanges["alice"]) == [5.0]
-        database.close()
-    database = open_database(place)
-    net.stack.callback(database.close)
-    alice = net.join("alice", store=database.store("peers"))
-    net.trust.add("bob", key.public)
-    net.liar("bob", reply(by(key, release(1.0, round=6), name="bob", began=began)), connect="alice")
-    with pytest.raises(Unreachable):
-        alice.collect(MANY)
-    assert any(line.startswith("bob: refused") and "older" in line for line in caplog.messages)
 
 
 def test_a_peer_started_again_answers_at_once_with_what_it_had_published(net, tmp_path):
@@ -361,7 +331,7 @@ def test_a_peer_started_again_answers_at_once_with_what_it_had_published(net, tm
     key = Key.new()
     for number in (1, 2):
         database = open_database(str(tmp_path / "bob.db"))
-        with net.join("bob", connect=["alice"], key=key, store=database.store("peers")) as bob:
+        with net.join("bob", connect=["alice"], key=key, store=database.store("board")) as bob:
             if number == 1:
                 bob.publish(release(5.0, round=3))
             net.meet("alice", "bob")
@@ -378,6 +348,48 @@ def test_a_peer_that_begins_anew_is_heard_at_round_1(honest):
     assert means(alice) == []
     bob.publish(release(7.0, round=1))
     assert means(alice) == [7.0]
+
+
+@pytest.fixture
+def space(net, digits):
+    """Four peers of a space, one after the other: what makes them, by name."""
+    (images, labels), test = digits
+
+    def make(name, spoil=lambda labels: labels, connect=(), **options):
+        rows = slice(100 * len(net.exchanges), 100 * len(net.exchanges) + 100)
+        agreement = Agreement(Patches((1, 8, 8), sizes=(3, 4)), class_names=tuple("0123456789"))
+        exchange = net.join(name, connect=connect, task=agreement.task(10), **options)
+        return Client(
+            data=(images[rows], spoil(labels[rows].clone())), exchange=exchange, name=name, space=agreement, test=test,
+            policy=Policy(minimum_count=1, accept_exposure=True),
+        )  # fmt: skip
+
+    return make
+
+
+def exchange_4_and_9(labels):
+    return torch.where(labels == 4, 9, torch.where(labels == 9, 4, labels))
+
+
+def test_a_faulty_peer_is_left_out_by_each_of_the_others_and_told_so_itself(net, space, caplog):
+    names = ("alice", "bob", "carol", "dave")
+    clients = {name: space(name, connect=names[:at]) for at, name in enumerate(names)}
+    clients["eve"] = space("eve", exchange_4_and_9, connect=names)
+    net.meet(*clients)
+    for _ in range(3):
+        records = {name: client.round() for name, client in clients.items()}
+    why = "its rows for 4 and 9 are exchanged: compare its labels with the others'"
+    for name in names:
+        assert [each.name for each in net.exchanges[name].board.named()] == ["eve"]
+    assert f"eve: left out: {why}" in caplog.messages
+    assert why in records["eve"].trouble
+    assert all(net.exchanges[name].others() == 3 for name in names)
+    late = space("late", connect=["alice"])  # hears first parts first, so that it can compare
+    net.meet("late", *names)
+    for _ in range(2):
+        late.round()
+    assert net.exchanges["late"].others() == 4
+    assert [each.name for each in net.exchanges["late"].board.named()] == ["eve"]
 
 
 def test_a_chain_of_peers_that_do_not_know_each_other_carries_releases_from_end_to_end(net):

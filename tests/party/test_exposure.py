@@ -13,15 +13,13 @@ from repshare.board import Wants
 from repshare.cli.main import main
 from repshare.errors import ConfigError
 from repshare.exchange import Exchange
-from repshare.exchange.keys import Key
 from repshare.exchange.relay import Membership
 from repshare.party.estimator import CommonSpaceClassifier
 from repshare.party.state import State
-from repshare.secure import Meetings, SecureExchange
-from repshare.secure.exchange import Together
 from repshare.sharing import wire
 from repshare.space import Patches, exposure
 from repshare.space.agreement import Agreement, read_agreement
+from support.groups import LocalGroup, gather
 from support.processes import run
 from support.relays import create_task, start_relay
 
@@ -96,13 +94,6 @@ def test_what_is_allowed_accepted_noisy_or_seen_by_nobody_is_shared(digits):
         client.round()
 
 
-def test_a_group_counts_all_but_one_member_and_one_where_any_may_leave():
-    assert Together(10, 10).behind(120) == 1080
-    assert Together(10, 7).behind(120) == 120
-    assert Together(2, 2).behind(600) == 600, "the total less one's own is the other's"
-    assert Together(10, 10, samples=300).behind(120) == 270, "as far as totals have told"
-
-
 def test_two_parties_have_each_others_part_so_that_both_need_samples_enough(digits):
     (images, labels), _ = digits
     halves = {"alice": slice(0, 500), "bob": slice(500, 1000)}
@@ -123,21 +114,17 @@ def test_two_parties_have_each_others_part_so_that_both_need_samples_enough(digi
     assert together.exposure().allowed, "for the samples of both, such rows are not too long"
 
 
-@pytest.mark.parametrize(("stay", "samples"), [(3, 475), (4, 1425)])
-def test_a_client_of_a_group_counts_what_stands_behind_a_difference(digits, stay, samples):
-    """Where one may leave, that is its part. Groups of two, of which each has the other's part, there are none."""
-    keys = {name: Key.new() for name in ("alice", "bob", "carol", "dora")}
-    group = SecureExchange(
-        SMALL.task(10), "alice", Meetings(), task_name="t", key=keys["alice"], threshold=stay, patience=0.1,
-        members={name: key.public for name, key in keys.items()},
-    )  # fmt: skip
-    client, _ = make(first(digits, 500), exchange=group)
-    assert (client.exposure().samples, client.exposure().allowed) == (samples, stay == 4)
-    if stay == 4:
-        assert "only 1 members announced their keys" in client.round().trouble, "it would share, but for the others"
-    else:
-        with pytest.raises(ConfigError, match="would show who is among your samples"):
-            client.round()
+def test_a_client_of_a_group_counts_what_stands_behind_a_total_and_a_newcomer_itself_alone(digits, tmp_path):
+    names = ("alice", "bob", "carol", "dora")
+    exchanges = LocalGroup(tmp_path, SMALL.task(10), names).everyone(own=np.full(10, 47))
+    client, _ = make(first(digits, 500), exchange=exchanges["alice"])
+    assert gather(exchanges) == {}
+    assert client.exposure().samples == pytest.approx(4 * 470 * 3 / 4)
+    assert client.exposure().allowed
+    exchanges["alice"]._newcomers = 1
+    assert not client.exposure().allowed
+    with pytest.raises(ConfigError, match="would show who is among your samples"):
+        client.round()
 
 
 def test_the_estimator_refuses_like_a_client():
@@ -233,7 +220,7 @@ def test_as_many_members_and_samples_as_expected_are_not_refused(folder, capsys)
     agreed = read_agreement(run(capsys, "relay", "tasks", "describe", "chosen").out)
     rng = np.random.default_rng(0)
     client, _ = make((rng.normal(size=(2000, 5)).astype(np.float32), rng.integers(0, 10, 2000)), agreed)
-    assert client.exposure(Together(10, 10).behind).allowed
+    assert client.exposure(lambda own: own * 9).allowed
     assert not client.exposure().allowed
 
 

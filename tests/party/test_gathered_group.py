@@ -1,17 +1,21 @@
 """A masked group that comes together at the relay: `repshare join` and nothing else."""
 
 import json
+import re
 import signal
 import stat
+from contextlib import closing
 
 import numpy as np
 import pytest
 
 from repshare import load_classifier
 from repshare.exchange.keys import Key
+from repshare.relay.tasks import Tasks
+from repshare.stores import open_database
 from support.processes import PATIENCE_SECONDS, eventually
 from support.relays import invite
-from support.space_parties import collaborate
+from support.space_parties import Simulation, collaborate
 
 MEMBERS = ("p0", "p3", "p6")
 EVERYONE = (*MEMBERS, "p8")
@@ -171,3 +175,39 @@ p0, p3, p6 = (lambda: with_rare(0)), (lambda: with_rare(3)), (lambda: with_rare(
         assert group.told(name).split("members have them: ")[1].splitlines()[0] == "nine"
         assert in_hand(group, name).linear.offset[9] == 0, "its share of all samples is 0"
     assert in_hand(group, "p0").samples < 3 * 64, "its samples are left out"
+
+
+def test_a_group_has_the_classifier_of_a_simulator_to_the_bit_and_the_relay_no_part(group, tmp_path):
+    rounds = 4
+    ask(group, *EVERYONE)
+    for name in EVERYONE:
+        group.join(name, "--rounds", rounds, "--no-prefer-own")
+    end(group, *EVERYONE)
+    simulation = Simulation(tmp_path, EVERYONE, state=group.state)  # with their secrets: the same are held out
+    for _ in range(rounds):
+        simulation.play(EVERYONE)
+    for name in EVERYONE:
+        expected, found = simulation.finish(name), in_hand(group, name)
+        assert all(map(np.array_equal, found.linear, expected.learner.classifier()))
+        assert found.samples == 4 * 64
+        *_, summary, place = group.told(name).splitlines()
+        test = float(re.search(r"test accuracy ([\d.]+)%", summary).group(1))
+        assert test / 100 == pytest.approx(expected.evaluate(), abs=6e-5)
+        assert f"the classifier is in repshare-digits-{name}/classifier.safetensors" in place
+    with closing(open_database(str(tmp_path / "relay.db"))) as database:
+        assert Tasks(database).get("digits").board.status().clients == 0, "no single part is at the relay"
+
+
+def test_a_group_shares_the_noise_of_a_private_total(tmp_path):
+    stack, group = collaborate(tmp_path, "--loss", "discriminant", "--group-members", 4, "--class-members", 1)
+    with stack:
+        ask(group, *EVERYONE)
+        for name in EVERYONE:
+            group.join(name, "--rounds", 2, "--epsilon", 50, "--adjacency", "add-remove", "--noise-shares", 3)
+        end(group, *EVERYONE)
+        told = group.told("p0")
+        assert "ε holds if at most 1 of 4 members collude" in told
+        assert "releases are (ε = 50, δ = 1e-05)-differentially private" in told
+        assert [line["epsilon"] for line in group.rounds("p0")] == pytest.approx([50.0, 50.0], rel=1e-3)
+        assert [line["trouble"] for line in group.rounds("p0")] == [None, None]
+        assert group.rounds("p0")[1]["test_accuracy"] > 0.5 > group.rounds("p0")[0]["test_accuracy"], "it has 4 of 10"

@@ -11,7 +11,6 @@ from contextlib import ExitStack, closing
 from dataclasses import asdict
 from pathlib import Path
 
-import numpy as np
 import pytest
 import safetensors.torch
 import torch
@@ -22,7 +21,6 @@ from repshare.cli.party.client import WorkOptions, choose_folder
 from repshare.client import make_wants
 from repshare.errors import CheckpointError, ConfigError
 from repshare.exchange import Exchange, http
-from repshare.exchange.keys import Key
 from repshare.exchange.relay import Membership
 from repshare.party.party import load_party
 from repshare.party.rounds import take_part
@@ -30,7 +28,6 @@ from repshare.party.state import State, make_report
 from repshare.randomness import derive
 from repshare.relay.routes.schemas import RoundReport
 from repshare.relay.tasks import Tasks
-from repshare.secure.masking import Group, Member
 from repshare.sharing import wire
 from repshare.stores import open_database
 from repshare_lab.simulation.workers import Mailbox
@@ -348,22 +345,6 @@ def test_a_dry_run_tells_what_a_report_would(capsys):
     (told,) = re.findall(r"what --report sends: ([\w, ]+)\. ", run(capsys, *common, "--report").out)
     assert set(sent) <= set(told.split(", ")) <= set(RoundReport.model_fields)
     assert "--report" not in run(capsys, *common).out
-
-
-def test_a_dry_run_tells_what_a_group_would_be_sent(capsys):
-    group = ["--group", "group.jsonl", "--signing-key", "alice.key"]
-    dry = ["join", "http://127.0.0.1:9", "--party", f"{PARTY}:alice", "--dry-run", *group]
-    shown = run(capsys, *dry, "--m-up", 0).out
-    masked, size = re.search(r"(\d+) whole numbers, masked: ([\d,]+) bytes a round", shown).groups()
-    vectors = {name: np.zeros(int(masked), np.int64) for name in "abc"}
-    keys = {name: Key.new() for name in vectors}
-    among = Group({name: key.public for name, key in keys.items()}, "digits", 10 * (84 + 3))
-    there = {name: Member(among, name, key) for name, key in keys.items()}
-    announced = {name: member.announce() for name, member in there.items()}
-    assert size == f"{len(there['a'].mask(announced, vectors['a'])):,}"
-    assert masked == "870"
-    assert "a teacher" not in shown
-    assert "--m-up 0" in run(capsys, *dry, expect=2).err
 
 
 def test_joining_from_the_command_line(folder, relay, capsys, party):

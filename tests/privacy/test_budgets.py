@@ -16,15 +16,14 @@ from repshare import Board, RelayExchange
 from repshare.board import Wants
 from repshare.errors import CheckpointError, Refused, Unreachable
 from repshare.exchange import Exchange
-from repshare.exchange.keys import Key
 from repshare.party.rounds import take_part
 from repshare.party.state import State
 from repshare.privacy.ledger import read_ledger
-from repshare.secure import Meetings, SecureExchange
 from repshare.sharing import wire
 from soak import budgets
 from soak.budgets import OPEN
 from support import private_clients
+from support.groups import LocalGroup, gather
 from support.interrupted_clients import WHERE
 from support.private_clients import BUDGET, DIGITS, TASK, create_private_task, make_client
 from support.processes import RelayProcess
@@ -189,13 +188,13 @@ def test_killed_in_every_round_a_client_is_charged_once_for_each(tmp_path):
     assert budgets.kill_clients(tmp_path, kills=3)["times that one of them was sent"] >= 6
 
 
-def test_a_group_that_does_not_meet_costs_one_charge():
-    keys = {name: Key.new() for name in ("alice", "bob", "carol")}
-    members = {name: key.public for name, key in keys.items()}
-    options = {"task_name": "digits", "key": keys["alice"], "members": members, "patience": 0.05}
-    exchange = SecureExchange(TASK, "alice", Meetings(), **options)
-    client = make_client(exchange)
-    told = list(client.rounds(4))
+def test_a_group_that_does_not_meet_costs_one_charge(tmp_path):
+    exchanges = LocalGroup(tmp_path, replace(TASK, group_members=3)).everyone(patience=0.05)
+    assert gather(exchanges) == {}
+    client = make_client(exchanges["alice"])
+    told = client.round()
+    exchanges["alice"].gather = lambda: True  # nobody comes any more
+    told = [told, *client.rounds(3)]
     assert len(client.guard.ledger.entries) == 1
     assert all(record.trouble for record in told)
 

@@ -1,27 +1,26 @@
 """A budget is not lost by others: to a member that spoils a sum, or to a relay that went back to an older backup."""
 
-import threading
 from contextlib import closing
+from dataclasses import replace
 
 import numpy as np
 import torch
 
 from repshare import Client, Policy
-from repshare.exchange.keys import Key
 from repshare.exchange.relay import RelayExchange
 from repshare.party.rounds import take_part
 from repshare.party.state import State
 from repshare.relay.tasks import Tasks
-from repshare.secure import Meetings, SecureExchange
 from repshare.secure.masking import Member
 from repshare.space import Fourier
 from repshare.space.agreement import Agreement
 from repshare.stores import open_database
+from support.groups import LocalGroup, gather, side_by_side
 from support.processes import eventually
 from support.relays import start_relay
 
 COMMON = Agreement(Fourier((-3.0,) * 4, (3.0,) * 4, features=16), "discriminant")
-KEYS = {name: Key.new() for name in ("alice", "bob", "carol")}
+KEYS = ("alice", "bob", "carol")
 
 
 def client(name, exchange, **policy):
@@ -32,44 +31,27 @@ def client(name, exchange, **policy):
     return Client(None, data, exchange, name=name, policy=chosen, space=COMMON, classes=3)
 
 
-def in_a_group(meetings):
-    public, given = {name: key.public for name, key in KEYS.items()}, {"threshold": 3, "patience": 20.0}
-    return {
-        name: client(
-            name,
-            SecureExchange(COMMON.task(3), name, meetings, task_name="t", key=key, members=public, **given),
-            noise_shares=3,
-        )
-        for name, key in KEYS.items()
-    }
+def test_a_member_that_spoils_a_sum_is_named_and_costs_no_budget(monkeypatch, tmp_path):
+    exchanges = LocalGroup(tmp_path, replace(COMMON.task(3), group_members=3), KEYS).everyone(patience=3.0)
+    clients = {name: client(name, exchange, noise_shares=3) for name, exchange in exchanges.items()}
+    mask = Member.mask
 
-
-def at_once(clients):
-    records = {}
-    threads = [threading.Thread(target=lambda n=n: records.update({n: clients[n].round(test=False)})) for n in clients]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return records
-
-
-def test_a_member_that_spoils_a_sum_is_named_and_costs_no_budget(monkeypatch):
-    clients, mask = in_a_group(Meetings()), Member.mask
-
-    def mask_wrongly(member, announced, vector):
-        body = mask(member, announced, vector)
+    def mask_wrongly(member, announced, what, vector):
+        body = mask(member, announced, what, vector)
         return body[:-1] + bytes([body[-1] ^ 1]) if member.name == "carol" else body  # no signature of hers
 
     monkeypatch.setattr(Member, "mask", mask_wrongly)
-    for record in at_once(clients).values():
-        assert "carol was told of other members, or its message was changed" in record.trouble
-    assert [len(each.guard.ledger.entries) for each in clients.values()] == [0, 0, 0]
+    for trouble in gather(exchanges).values():  # a sum of counts comes first
+        assert "carol was told of other members, or its message was changed" in str(trouble)
     monkeypatch.undo()
-    assert {record.trouble for record in at_once(clients).values()} == {None}
+    records = {}
+
+    def play(name):
+        records[name] = clients[name].round(test=False)
+
+    assert gather(exchanges) == side_by_side(play, KEYS) == {}
+    assert {record.trouble for record in records.values()} == {None}
     assert [len(each.guard.ledger.entries) for each in clients.values()] == [1, 1, 1]
-    at_once(clients)
-    assert all(each.learner.model.total is not None for each in clients.values())
 
 
 def test_an_acknowledged_release_is_sent_again_where_a_backup_has_none(tmp_path):

@@ -256,16 +256,6 @@ def test_tasks_are_listed_and_described_to_those_who_may_look(relay):
         check_problem(relay.ask(method, "/v1/tasks/digits", relay.tokens["viewer"]), 405)
 
 
-def test_what_is_said_in_a_meeting_is_no_longer_than_it_need_be(relay):
-    path = "/v1/tasks/digits/meetings/1/{}/clients/alice?members=alice&members=nobody&patience=0"
-    few, vector = 2 * 2048, 8 * 10 * (8 + 3)
-    for step, longest in enumerate([few, few + vector]):
-        long = relay.ask("PUT", path.format(step), relay.tokens["alice"], content=bytes(longest + 1))
-        check_problem(long, 413, f"at most {longest:,}")
-        said = relay.ask("PUT", path.format(step), relay.tokens["alice"], content=bytes(longest))
-        assert said.status_code == 200
-
-
 def test_status_tells_who_is_there(relay):
     relay.publish("alice", release(round=40, count=7), relay.tokens["alice"])
     time.sleep(1)  # it may be half a second old
@@ -366,7 +356,6 @@ def test_a_fault_nobody_foresaw_is_answered_and_the_log_says_where(caplog):
 
 BODIES = {
     "/v1/tasks/digits/clients/alice/release": release(),
-    "/v1/tasks/digits/meetings/1/0/clients/alice?members=alice&members=bob": b"hello",
     "/v1/tasks/digits/clients/alice/report": b'{"round": 1}',
 }
 

@@ -71,27 +71,6 @@ def test_a_release_of_a_day_to_come_is_replaced_and_dated_anew(tmp_path, clock):
         gone(relay, "new", "same")
 
 
-def test_a_step_of_a_meeting_ends_though_the_clock_is_set(tmp_path, clock):
-    members = {"members": ["alice", "bob"]}
-
-    def number(relay):
-        return relay.ask("GET", "/v1/tasks/digits/meetings", params=members).json()["number"]
-
-    with start_relay(tmp_path, *TASK) as relay:
-        clock(7200)
-        asked = {**members, "patience": 2}
-        said = relay.ask("PUT", "/v1/tasks/digits/meetings/1/0/clients/alice", params=asked, content=b"hello")
-        assert said.status_code == 200, said.text
-        assert number(relay) == 1
-        clock(0)
-        eventually(lambda: number(relay) == 2, "the first meeting is over")
-        asked = {**members, "patience": 500}
-        relay.ask("PUT", "/v1/tasks/digits/meetings/2/0/clients/alice", params=asked, content=b"hello")
-        for wrong in (400, -400, 0):
-            clock(wrong)
-            assert number(relay) == 2, "nor is it over early by clocks that differ by less than its patience"
-
-
 def test_a_client_that_was_seen_by_a_clock_ahead_is_not_online_for_ever(tmp_path, clock):
     clock(YEAR)
     with start_relay(tmp_path, *TASK[:-2], "--away-seconds", 2) as relay:

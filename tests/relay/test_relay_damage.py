@@ -76,20 +76,6 @@ def test_a_damaged_report_refuses_the_page_until_the_next_one(served, stores):
     assert relay.ask("GET", "/v1/tasks/digits/status", tokens["viewer"]).status_code == 200
 
 
-def test_a_damaged_meeting_refuses_its_group_and_no_other(served, stores):
-    relay, tokens = served
-
-    def say(name, *members, number):
-        path = f"/v1/tasks/digits/meetings/{number}/0/clients/{name}"
-        return relay.ask("PUT", path, tokens[name], params={"members": members, "patience": 60}, content=b"hello")
-
-    assert say("alice", "alice", "bob", number=1).status_code == 200
-    key = next(key for key in stores("meetings").items() if key.endswith("/last"))
-    garble(stores("meetings"), key)
-    assert damaged(say("bob", "alice", "bob", number=1), relay, key)
-    assert say("carol", "bob", "carol", number=1).status_code == 200
-
-
 def test_a_damaged_token_is_not_called_a_wrong_one_and_costs_its_holder_only(served, stores, tmp_path):
     relay, tokens = served
     garble(stores("access"), f"token/{tokens['bob'].split('_')[1]}")

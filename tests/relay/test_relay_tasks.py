@@ -127,7 +127,7 @@ def test_a_delete_that_was_cut_off_can_be_done_again(database, changes):
     token = Access(database).invite(Grant("client", "alice", "digits"))
     there = Tasks(database).get("digits")
     there.board.accept("alice", release())
-    there.meetings.put(("alice", "bob"), 1, 0, "alice", b"hello", 10.0)
+    there.meetings.call("alice", "00", "0", "", 1, invited=[], patience=10.0)
     activity.record(there.activity, "alice", {"round": 1})
     failing = Failing(database, changes)
     with pytest.raises(StoreError, match="away"):

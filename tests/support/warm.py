@@ -31,7 +31,7 @@ RELAY = ("repshare.cli.main", "repshare.relay.server", "repshare.stores", "uvloo
 ALL = (
     "dp_accounting.pld", "dp_accounting.rdp", "matplotlib.backends.backend_agg", "matplotlib.figure", "redis",
     "repshare_lab.audit", "repshare.cli.main", "repshare.client", "repshare_lab.data", "repshare.exchange.peer",
-    "repshare.exchange.relay", "repshare.secure.exchange", "repshare_lab.experiments.catalogue",
+    "repshare.exchange.relay", "repshare.secure.group", "repshare_lab.experiments.catalogue",
     "repshare.party.party",
     "repshare_lab.results.plots", "repshare.privacy.guard",
     "repshare.relay.server",

@@ -28,7 +28,7 @@ from repshare_lab.experiments.experiment import Cell, Experiment, Row, make_cell
 from repshare_lab.results.plots import panels, save, tidy
 from repshare_lab.results.records import find, group
 from repshare_lab.results.terminal import markdown
-from repshare_lab.simulation.plan import as_tensors, make_agreement, make_plan
+from repshare_lab.simulation.plan import Plan, as_tensors, make_agreement, make_plan
 from repshare_lab.simulation.shared_space import SharedAgreement
 from repshare_lab.threads import one_thread
 
@@ -49,7 +49,7 @@ class Kind(NamedTuple):
     spoil: Callable[[Any, NDArray[np.int64], np.random.Generator], tuple[Any, NDArray[np.int64]]] | None = None
     change: Change | None = None
     returns: bool = False
-    """Whether it withdraws what it has shared, and comes again under a new name."""
+    """Whether it withdraws what it has shared, and comes again."""
 
 
 class Faulty(Exchange):
@@ -57,21 +57,20 @@ class Faulty(Exchange):
 
     def __init__(self, board: Board, name: str, kind: Kind, dimension: int, rng: np.random.Generator) -> None:
         self.board, self.kind, self.dimension, self.rng = board, kind, dimension, rng
-        self.names, self.total = [name], np.zeros((0, dimension))
+        self.name, self.total = name, np.zeros((0, dimension))
 
     def publish(self, body: bytes) -> None:
         """Change the release, and hand it over."""
         release = wire.decode_release(body)
         if self.kind.returns and release.round > 1:
-            self.board.withdraw(self.names[-1])
-            self.names.append(f"{self.names[0]} again {release.round}")
+            self.board.withdraw(self.name)
         if self.kind.change is not None:
             body = wire.encode_release(self.kind.change(release, self))
-        self.board.accept(self.names[-1], body)
+        self.board.accept(self.name, body)
 
     def collect(self, wants: Wants) -> bytes:
         """Ask for a teacher, and remember it."""
-        body = self.board.teach(self.names[-1], wants)
+        body = self.board.teach(self.name, wants)
         rows = wire.decode_teacher(body).means.vectors
         if len(rows):
             weights, centre = rows[:-1, self.dimension, None], rows[-1, : self.dimension]
@@ -163,34 +162,71 @@ def plan(setting: ResolvedSetting, seeds: int) -> list[Cell]:
     return cells
 
 
+class Scene(NamedTuple):
+    """What runs of one seed and split have in common: honest clients before their first round, made once."""
+
+    agreement: SharedAgreement
+    plan: Plan
+    clients: list[Client]
+    begun: list[bytes]  # each client's state
+    test: Samples
+
+
+_scenes: dict[str, Scene] = {}  # the last one
+
+
+def set_up(cell: Cell, splits: Splits) -> Scene:
+    """Make the clients of a cell's seed and split, or put those of the last cell back to their beginning."""
+    setting = cell.run.setting
+    key = repr((setting.dataset, setting.samples, setting.partition, setting.alpha, setting.space, cell.run.seed))
+    if key not in _scenes:
+        made = make_plan(cell.run, splits)
+        agreement = SharedAgreement(*make_agreement(cell.run, take(made.train_inputs, slice(1))))
+        agreement.test = test = Samples((made.test_inputs, made.test_labels))
+        scene = Scene(agreement, made, [], [], test)
+        for index in range(made.clients):
+            rows = made.part(index)
+            inputs, labels = take(made.train_inputs, rows), made.train_labels[rows]
+            scene.clients.append(make_client(cell, scene, index, inputs, labels))
+        scene.begun.extend(client.save() for client in scene.clients)
+        _scenes.clear()
+        _scenes[key] = scene
+    scene = _scenes[key]
+    for client, begun in zip(scene.clients, scene.begun, strict=True):
+        client.load(begun)
+        client.trouble = None
+    return scene
+
+
+def make_client(cell: Cell, scene: Scene, index: int, inputs: Any, labels: NDArray[np.int64]) -> Client:
+    """Make one client of these samples, without an exchange."""
+    return Client(
+        data=Samples((as_tensors(inputs, copied=True), labels)), name=scene.plan.name(index), seed=cell.run.seed,
+        policy=cell.run.setting.policy, space=scene.agreement, classes=scene.plan.classes, test=scene.test,
+    )  # fmt: skip
+
+
 @one_thread()
 def carry_out(cell: Cell, splits: Splits) -> list[Line]:
     """Let the clients learn; return the accuracy of an honest one, who was named when, and which honest ones were."""
-    made, seed = make_plan(cell.run, splits), cell.run.seed
-    agreement = SharedAgreement(*make_agreement(cell.run, take(made.train_inputs, slice(1))))
-    agreement.test = test = Samples((made.test_inputs, made.test_labels))
-    alone = cell.key["kind"] == ALONE
+    scene, seed = set_up(cell, splits), cell.run.seed
+    agreement, made, clients = scene.agreement, scene.plan, list(scene.clients)
     board = Board(replace(agreement.task(made.classes), compared=cell.key.get("defence") == DEFENCES[0]))
     bad = set(numpy_stream(seed, "faulty").permutation(made.clients)[: cell.key["faulty"]].tolist())
-    clients, exchanges = [], dict[int, Faulty]()
-    for index in range(made.clients):
-        rows, name = made.part(index), made.name(index)
-        inputs, labels = take(made.train_inputs, rows), made.train_labels[rows]
-        exchange: Exchange | None = None if alone else LocalExchange(board, name)
-        if index in bad:
-            kind = KINDS[cell.key["kind"]]
-            if kind.spoil is not None:
-                inputs, labels = kind.spoil(inputs, labels, numpy_stream(seed, "spoilt"))
-            rng = numpy_stream(seed, "lies", index)
-            exchange = exchanges[index] = Faulty(board, name, kind, agreement.space.dimension, rng)
-        clients.append(
-            Client(
-                data=Samples((as_tensors(inputs, copied=True), labels)), exchange=exchange, name=name, seed=seed,
-                policy=cell.run.setting.policy, space=agreement, classes=made.classes, test=test,
-            )
-        )  # fmt: skip
+    exchanges = dict[int, Faulty]()
+    for index, client in enumerate(clients):
+        if index not in bad:
+            client.exchange = None if cell.key["kind"] == ALONE else LocalExchange(board, client.name)
+            continue
+        kind, rows = KINDS[cell.key["kind"]], made.part(index)
+        if kind.spoil is not None:
+            inputs, labels = take(made.train_inputs, rows), made.train_labels[rows]
+            clients[index] = make_client(cell, scene, index, *kind.spoil(inputs, labels, numpy_stream(seed, "spoilt")))
+        rng = numpy_stream(seed, "lies", index)
+        faulty = exchanges[index] = Faulty(board, client.name, kind, agreement.space.dimension, rng)
+        clients[index].exchange = faulty
     honest = [client for index, client in enumerate(clients) if index not in bad]
-    if alone:
+    if cell.key["kind"] == ALONE:
         for client in honest:
             client.round(test=False)
         accuracies = [client.evaluate() for client in honest]
@@ -205,7 +241,7 @@ def carry_out(cell: Cell, splits: Splits) -> list[Line]:
         told = {each.name for each in board.named()}
         refused |= told & {client.name for client in honest}
         for index, exchange in exchanges.items():
-            if told & set(exchange.names) or isinstance(clients[index].trouble, Refused):
+            if exchange.name in told or isinstance(clients[index].trouble, Refused):
                 named.setdefault(index, number)
         if number % (made.clients if len(step) == 1 else 1) == 0:
             honest[0].learner.absorb(board.teach("a test", Wants(0, 0)))
@@ -276,4 +312,4 @@ def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
     return save(figure, folder, write_table(lines, setting.dataset))
 
 
-FAULTS = Experiment("faults", plan, show, seeds=5, carry_out=carry_out)
+FAULTS = Experiment("faults", plan, show, seeds=5, tests=2000, carry_out=carry_out)

@@ -103,7 +103,7 @@ class Board(Server):
         own = 0 if before is None else int(before.means.counts.max(initial=0))
         samples = int(there.totals.samples.max(initial=0)) - own
         others = there.count - (before is not None)
-        return Votes(self.task, state, self.key).judge(client, release, others, samples, self.clock())
+        return Votes(self.task, state, self.key, client).judge(client, release, others, samples, self.clock())
 
     def withdraw(self, client: str) -> int:
         """Forget the client's release, and return the board's version."""
@@ -112,14 +112,14 @@ class Board(Server):
             there = self._open(state, [client])
             if (before := there.release(client)) is not None:
                 there.remove(client, before)
-            self._forget_votes(state, client)
+            self._forget_votes(state, client, None if before is None else self.clock())
             return there.version
 
         return self.store.transact(work)
 
-    def _forget_votes(self, state: Transaction, client: str) -> None:
+    def _forget_votes(self, state: Transaction, client: str, withdrawn: float | None = None) -> None:
         if self.task.compared:
-            Votes(self.task, state, self.key).forget(client)
+            Votes(self.task, state, self.key).forget(client, withdrawn)
 
     def teach(self, client: str, wants: Wants) -> bytes:
         """A teacher for this client, as bytes: what the others shared, and nothing where only itself did."""
@@ -194,6 +194,12 @@ class Board(Server):
     def find(self, client: str) -> BoardMember | None:
         """This client as the board knows it; None if it has published nothing."""
         return self.store.read(lambda state: BoardState(self.task, state, [client]).member(client))
+
+    def last(self, client: str) -> bytes:
+        """This client's release, as it was published; no bytes if it has published nothing."""
+        return (
+            self.store.read(lambda state: BoardState(self.task, state, [client], releases=True).bodies[client]) or b""
+        )
 
     def named(self) -> list[NamedClient]:
         """The clients whose parts are refused or left out, and why."""

@@ -39,12 +39,17 @@ FEWEST_VOTES = 2  # of two clients alone, nobody knows which one is wrong
 ENOUGH_VOTES = 2 / 3
 CLEARLY = 0.1  # of the sum of cosines between rows: what they must gain by other names of classes,
 ALIKE, UNLIKE = 0.2, 0.25  # the usual cosine that tells something, and the part of it that is too little
+OPPOSITE = -0.1  # a mean cosine between rows of the same classes: honest ones stay above 0.1
 CHANCE = 3.0  # and by how many standard deviations of such a cosine
 TURNED = 0.05  # the cosine between a later part and the first one: honest ones stay above 0.15
+CHANGED = 1.2  # times: by less, a client's length is not written again
 LONGER = 10.0  # times the median of others: honest ones stay below 7.5
 LONGEST = 0.2  # of a vector's length: honest rows have 0.005, and 0.13 where shrinkage is fixed and large
 FEWEST_LENGTHS = 3  # that make a median
 FEWEST_OTHERS = 4  # clients, from which on a client's share of all samples is bounded
+MOST_RETURNS = 2  # of one client in RETURN_SECONDS, after it has withdrawn a part that was in the total
+RETURN_SECONDS = 24 * 3600.0
+TIMES = 10  # all others' samples, if they were as many as the smaller two thirds have: what nobody has by right
 
 
 class Ruling(NamedTuple):
@@ -52,7 +57,7 @@ class Ruling(NamedTuple):
 
     refused: str | None = None
     """Why the part that came is not taken; None: it is."""
-    left_out: Mapping[str, str] = {}
+    left_out: dict[str, str] = {}
     """Clients whose last parts are to be taken out of the total, and why."""
 
 
@@ -92,22 +97,32 @@ class FirstPart(NamedTuple):
 class Votes:
     """The votes in a board's store, open for one transaction."""
 
-    def __init__(self, task: Task, state: Transaction, key: bytes) -> None:
-        """`key` is the board's: without it, nobody knows which columns are compared."""
+    def __init__(self, task: Task, state: Transaction, key: bytes, client: str = "") -> None:
+        """`key` is the board's: without it, nobody knows which columns are compared. `client`: whose part has come."""
         self.task, self.state, self.key = task, state, key
-        kept = decoded(KEY, lambda kept: json.loads(kept or b"{}"), state.get([KEY])[0])
+        self._kept, self._first = state.get([KEY, first_key(client)])  # at once
+        kept = decoded(KEY, lambda kept: json.loads(kept or b"{}"), self._kept)
         self.voters: dict[str, float | None] = kept.get("voters", {})  # and the length of their last later part
         self.named: dict[str, list[Any]] = kept.get("named", {})
+        self.samples: dict[str, int] = kept.get("samples", {})  # of voters in the total
+        self.left: dict[str, list[float]] = kept.get("left", {})  # when clients have withdrawn parts
 
     def judge(self, client: str, release: Release, others: int, others_samples: int, date: float) -> Ruling:
         """Decide about a client's new part, given how many other clients are in the total, and their samples."""
         if not len(release.means.labels):
             return ACCEPTED
         samples = int(release.means.counts[0])
-        if why := self._find_excess(samples, others, others_samples):
-            verdict = Ruling(why, {client: why})
+        if excess := self._find_excess(client, samples, others, others_samples):
+            verdict = Ruling(excess, {client: excess})
+        elif sum(abs(date - each) < RETURN_SECONDS for each in self.left.get(client, ())) > MOST_RETURNS:
+            verdict = Ruling(f"it has withdrawn its part more than {MOST_RETURNS} times in a day: come again tomorrow")
         else:
             verdict = self._judge(client, release)
+        if verdict.refused is None and client in self.voters and self.samples.get(client) != samples:
+            self.samples[client] = samples
+            verdict = Ruling(None, verdict.left_out | self._find_excesses(client, others, others_samples + samples))
+        for name in verdict.left_out:
+            self.samples.pop(name, None)
         self.named.pop(client, None)
         told = dict(verdict.left_out) | ({} if verdict.refused is None else {client: verdict.refused})
         self.named |= {name: [release.round, date, why] for name, why in told.items()}
@@ -115,10 +130,18 @@ class Votes:
         self._keep()
         return verdict
 
-    def forget(self, client: str) -> None:
-        """Forget the first part of a client that has withdrawn, and what was said of it."""
-        self.voters.pop(client, None)
-        self.named.pop(client, None)
+    def forget(self, client: str, withdrawn: float | None = None) -> None:
+        """Forget the first part of a client, and what was said of it.
+
+        Args:
+            client: Its name.
+            withdrawn: When it withdrew a part that was in the total, in seconds since 1970, if it did.
+        """
+        if withdrawn is not None:
+            told = [each for each in self.left.pop(client, []) if withdrawn - each < RETURN_SECONDS]
+            self.left = dict([*self.left.items(), (client, [*told[-MOST_RETURNS:], withdrawn])][-MOST_NAMED:])
+        for kept in (self.voters, self.named, self.samples):
+            kept.pop(client, None)
         self.state.delete([first_key(client)])
         self._keep()
 
@@ -127,17 +150,21 @@ class Votes:
         return [NamedClient(name, *told) for name, told in self.named.items()]
 
     def _judge(self, client: str, release: Release) -> Ruling:
-        own, first = self._sketch(release), self._read([client])[0]
+        own, first = sketch(self.task, release, self.key), _decode_first(client, self._first)
         if own.length > (most := LONGEST * math.sqrt(self.task.dimension)):
             return Ruling(f"a row of length {own.length:.3g}; here no honest one is longer than {most:.3g}")
-        if first is None or client in self.named or _begins(release):
+        if first is None or client in self.named or begins(release):
+            if not (begins(release) or self._is_fixed) and np.count_nonzero(own.counts) > 1:
+                asked = "what it shares first here must be of its own samples alone: its next part will be"
+                return Ruling(str(self.named[client][-1]) if client in self.named else asked)
             return self._admit(client, own)
         if own.rows.any() and first.rows.any() and _cosine(own.rows, first.rows) < TURNED:
             return Ruling("its rows have turned away from its own first ones: has it the same samples and labels?")
         others = [length for name, length in self.voters.items() if name != client and length is not None]
         if why := _find_length(own, others):
             return Ruling(why)
-        if client in self.voters:
+        before = self.voters.get(client)
+        if client in self.voters and not (before and 1 / CHANGED < own.length / before < CHANGED):
             self.voters[client] = own.length
         return ACCEPTED
 
@@ -151,13 +178,20 @@ class Votes:
         faults = dict[str, str]()
         for (name, part), pairs in zip(parts.items(), vote(list(parts.values())), strict=True):
             lengths = [other.length for each, other in parts.items() if each != name and other.length]
-            if why := _find_length(part, lengths) if pairs is None else self._explain(pairs):
+            if why := _find_length(part, lengths) if pairs is None else explain(self.task, pairs):
                 faults[name] = why
         refused = faults.pop(client, None)
         return Ruling(refused, {name: why for name, why in faults.items() if name not in self.named})
 
-    def _find_excess(self, samples: int, others: int, others_samples: int) -> str | None:
-        """The reason for refusing a client with too large a share of all samples, if it has one."""
+    def _find_excess(self, client: str, samples: int, others: int, others_samples: int) -> str | None:
+        """The reason for refusing a client with too large a share of all samples, if it has one.
+
+        Others' false counts hide none: only so many times what the smaller two thirds of others have is believed.
+        """
+        counts = sorted(count for name, count in self.samples.items() if name != client)
+        smaller = counts[: math.ceil(len(counts) * ENOUGH_VOTES)]
+        if smaller:
+            others_samples = min(others_samples, TIMES * others * sum(smaller) // len(smaller))
         share = samples / max(samples + others_samples, 1)
         if others < FEWEST_OTHERS or share <= self.task.most_share:
             return None
@@ -166,32 +200,58 @@ class Votes:
             f"{self.task.most_share:.0%}: is the count right? If all agree, make the task with --most-share {share:.2g}"
         )
 
-    def _explain(self, pairs: Mapping[int, int]) -> str:
-        """Name the classes."""
-        if not pairs:
-            return "its rows are hardly like others' for the same classes: compare its labels and inputs with theirs"
-        names = _class_names(self.task)
-        exchanged = [(a, b) for a, b in pairs.items() if a < b and pairs.get(b) == a]
-        told = [f"{names(a)} and {names(b)} are exchanged" for a, b in exchanged]
-        alone = {a: b for a, b in pairs.items() if pairs.get(b) != a}
-        told += [f"{names(a)} are like others' for {names(b)}" for a, b in alone.items()]
-        return f"its rows for {'; '.join(told[:5])}{'; …' if told[5:] else ''}: compare its labels with the others'"
-
-    def _sketch(self, release: Release) -> FirstPart:
-        dimension, rows = self.task.dimension, in_order(release.means).astype(np.float64)
-        chosen = choose_columns(dimension, self.key)
-        centred = rows[:-1, chosen] - rows[:-1, dimension, None] * rows[-1, chosen]
-        counts = self.task.layout.count_classes(release.means, self.task.classes, dimension)
-        longest = float(np.linalg.norm(rows[:-1, :dimension], axis=1).max())
-        return FirstPart(centred[:MOST_CLASSES], np.array(counts[:MOST_CLASSES], np.int64), longest)
+    def _find_excesses(self, client: str, others: int, samples: int) -> dict[str, str]:
+        """The clients that have too large a share now that this one has come, and why."""
+        found = {
+            name: self._find_excess(name, count, others, samples - count)
+            for name, count in self.samples.items()
+            if name != client
+        }
+        return {name: why for name, why in found.items() if why}
 
     def _read(self, clients: Sequence[str]) -> list[FirstPart | None]:
-        keys = [first_key(client) for client in clients]
-        found = zip(keys, self.state.get(keys), strict=True)
-        return [None if kept is None else decoded(key, FirstPart.decode, kept) for key, kept in found]
+        found = zip(clients, self.state.get([first_key(client) for client in clients]), strict=True)
+        return [_decode_first(client, kept) for client, kept in found]
 
     def _keep(self) -> None:
-        self.state.set({KEY: json.dumps({"voters": self.voters, "named": self.named}).encode()})
+        kept = {"voters": self.voters, "named": self.named, "samples": self.samples, "left": self.left}
+        if (body := json.dumps(kept).encode()) != self._kept:
+            self.state.set({KEY: body})
+
+    @property
+    def _is_fixed(self) -> bool:
+        """Whether shrinkage is not voted on: parts do not say then whether they are first ones."""
+        return json.loads(self.task.description or "{}").get("shrinkage") is not None
+
+
+def sketch(task: Task, release: Release, key: bytes = b"") -> FirstPart:
+    """What is compared of a part, or of a total in its form."""
+    dimension, rows = task.dimension, in_order(release.means).astype(np.float64)
+    chosen = choose_columns(dimension, key)
+    centred = rows[:-1, chosen] - rows[:-1, dimension, None] * rows[-1, chosen]
+    counts = task.layout.count_classes(release.means, task.classes, dimension)
+    longest = float(np.linalg.norm(rows[:-1, :dimension], axis=1).max())
+    return FirstPart(centred[:MOST_CLASSES], np.array(counts[:MOST_CLASSES], np.int64), longest)
+
+
+def find_difference(task: Task, own: FirstPart, others: FirstPart) -> str | None:
+    """Why a client's first part is unlike the total of the others, if it is: where nobody sees single parts."""
+    if (found := _compare(_prepare(own), _prepare(others))) is None:
+        return None
+    alike, pairs = found
+    return explain(task, pairs) if pairs or alike < UNLIKE * ALIKE else None
+
+
+def explain(task: Task, pairs: Mapping[int, int]) -> str:
+    """Say what is wrong with rows that are more alike by other names of the classes; by none, hardly alike at all."""
+    if not pairs:
+        return "its rows are hardly like others' for the same classes: compare its labels and inputs with theirs"
+    names = _class_names(task)
+    exchanged = [(a, b) for a, b in pairs.items() if a < b and pairs.get(b) == a]
+    told = [f"{names(a)} and {names(b)} are exchanged" for a, b in exchanged]
+    alone = {a: b for a, b in pairs.items() if pairs.get(b) != a}
+    told += [f"{names(a)} are like others' for {names(b)}" for a, b in alone.items()]
+    return f"its rows for {'; '.join(told[:5])}{'; …' if told[5:] else ''}: compare its labels with the others'"
 
 
 def vote(parts: Sequence[FirstPart]) -> list[dict[int, int] | None]:
@@ -200,15 +260,11 @@ def vote(parts: Sequence[FirstPart]) -> list[dict[int, int] | None]:
     Another client votes against it where its rows are clearly more alike by other names of the classes, or hardly
     alike at all, while those of most clients are. A client may be wrong in all classes, and like none.
     """
-    count, own = len(parts), [_shorten(part.rows) for part in parts]
-    there = [(part.counts >= FEWEST_SAMPLES) & rows.any(axis=1) for part, rows in zip(parts, own, strict=True)]
+    count, prepared = len(parts), [_prepare(part) for part in parts]
     alike, renamed = np.full((count, count), np.nan), dict[tuple[int, int], dict[int, int]]()
     for client, voter in permutations(range(count), 2):
-        both = np.flatnonzero(there[client] & there[voter])
-        if len(both) > 1:
-            cosines = own[client][both] @ own[voter][both].T
-            alike[client, voter] = cosines.trace() / len(both)
-            renamed[client, voter] = _rename(cosines, both, own[client].shape[1])
+        if (found := _compare(prepared[client], prepared[voter])) is not None:
+            alike[client, voter], renamed[client, voter] = found
     wrong: list[dict[int, int] | None] = []
     for client in range(count):
         voters = np.flatnonzero(~np.isnan(alike[client])).tolist()
@@ -218,24 +274,53 @@ def vote(parts: Sequence[FirstPart]) -> list[dict[int, int] | None]:
     return wrong
 
 
+def _prepare(part: FirstPart) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """A part's rows, of length 1 (C, k), and which of its classes are compared (C,)."""
+    rows = _shorten(part.rows)
+    return rows, (part.counts >= FEWEST_SAMPLES) & rows.any(axis=1)
+
+
+def _compare(
+    client: tuple[NDArray[np.float64], NDArray[np.bool_]], voter: tuple[NDArray[np.float64], NDArray[np.bool_]]
+) -> tuple[float, dict[int, int]] | None:
+    """How alike their rows for the same classes are, and the classes that the voter finds in others' places."""
+    (own, there), (theirs, known) = client, voter
+    both, classes = np.flatnonzero(there & known), np.flatnonzero(known)
+    if not len(both) or len(classes) < 2:
+        return None
+    cosines, places = own[both] @ theirs[classes].T, np.searchsorted(classes, both)
+    alike = float(cosines[np.arange(len(both)), places].mean())
+    return alike, _rename(cosines, places, both, classes, own.shape[1])
+
+
 def _is_unlike(alike: NDArray[np.float64], client: int, voter: int) -> bool:
-    """Whether a client's rows are hardly like a voter's (n, n), though those of most others are."""
+    """Whether a client's rows are opposite to a voter's (n, n), or hardly like them, though most others' are."""
+    if alike[client, voter] < OPPOSITE:
+        return True
     others = np.delete(alike[:, voter], [client, voter])
     others = others[~np.isnan(others)]
     usual = float(np.median(others)) if len(others) >= FEWEST_VOTES else 0.0
     return usual >= ALIKE and alike[client, voter] < UNLIKE * usual
 
 
-def _rename(alike: NDArray[np.float64], classes: NDArray[np.int64], columns: int) -> dict[int, int]:
-    """The exchange of classes by which rows are clearly more alike (n, n) than by their own names; mostly none."""
+def _rename(
+    alike: NDArray[np.float64],  # (a client's classes that the voter has, too; the voter's classes)
+    own: NDArray[np.int64],  # the places of the former among the latter
+    classes: NDArray[np.int64],
+    others: NDArray[np.int64],
+    columns: int,
+) -> dict[int, int]:
+    """The exchange of classes by which rows are clearly more alike than by their own names; mostly none."""
     from scipy.optimize import linear_sum_assignment  # a relay needs it here alone
 
-    _, best = linear_sum_assignment(-alike)
-    own = float(alike.trace())
-    gained = float(alike[np.arange(len(best)), best].sum()) - own
-    if gained <= CLEARLY * max(own, 0.0) + CHANCE / math.sqrt(columns):
+    rows, best = linear_sum_assignment(-alike)
+    usual = float(alike[rows, own].sum())
+    gained = float(alike[rows, best].sum()) - usual
+    if usual < 0 and usual + gained < ALIKE * len(rows):  # turned round, not exchanged
         return {}
-    return {int(a): int(b) for a, b in zip(classes, classes[best], strict=True) if a != b}
+    if gained <= CLEARLY * max(usual, 0.0) + CHANCE / math.sqrt(columns):
+        return {}
+    return {int(a): int(b) for a, b in zip(classes, others[best], strict=True) if a != b}
 
 
 def _shorten(rows: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -263,14 +348,19 @@ def first_key(client: str) -> str:
     return f"first/{client}"
 
 
-def _begins(release: Release) -> bool:
+def _decode_first(client: str, kept: bytes | None) -> FirstPart | None:
+    return None if kept is None else decoded(first_key(client), FirstPart.decode, kept)
+
+
+def begins(release: Release) -> bool:
     """Whether a part says that it was made of a client's own samples alone."""
     last = in_order(release.means)[-1]
     return bool(last[len(last) - BESIDE + 1] > 0.5)
 
 
 def _cosine(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-    return float((one * other).sum() / (np.linalg.norm(one) * np.linalg.norm(other)))
+    # Sums, not BLAS, whose threads would wait for each other in a relay's.
+    return float((one * other).sum() / math.sqrt(np.square(one).sum() * np.square(other).sum()))
 
 
 def _find_length(own: FirstPart, others: Sequence[float]) -> str | None:

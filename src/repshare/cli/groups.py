@@ -20,7 +20,7 @@ LAYOUTS: dict[str, Layout] = {
         "what is shared": f"{SHARED} accept-exposure",
         "representations": "n-avg m-up",
         "privacy": f"{BUDGET} noise-shares",
-        "secure sums": "group signing-key threshold step-patience",
+        "masked groups": "step-patience",
         "work": "seed pace device threads",
     },
     "peer": {

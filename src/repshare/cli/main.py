@@ -40,11 +40,6 @@ class CommandGroup(NamedTuple):
 
 Commands = Mapping[str, Command | CommandGroup]
 
-KEYS: Commands = {
-    "new": Command("Make a key, and print its public half.", "repshare.cli.party.peer:new"),
-    "show": Command("Print the public half of a key, or the peers in a trust file.", "repshare.cli.party.peer:show"),
-    "trust": Command("Trust this public key for this peer.", "repshare.cli.party.peer:trust"),
-}
 PRIVACY: Commands = {
     "ledger": Command("Show how much of the budget a client has spent.", "repshare.cli.ledger:ledger"),
 }
@@ -72,7 +67,7 @@ COMMANDS: Commands = {
     "receive": Command("Use the total of all parties.", "repshare.cli.party.files:receive"),
     "predict": Command("Classify samples with what join or peer has learned.", "repshare.cli.party.model:predict"),
     "export": Command("Write what join or peer has learned as ONNX.", "repshare.cli.party.model:export"),
-    "keys": CommandGroup("Make keys, and choose which to trust (new, show, trust).", KEYS),
+    "keys": Command("Make a key for peer, and print its public half.", "repshare.cli.party.peer:keys"),
     "privacy": CommandGroup("Account for and audit privacy (ledger, audit).", PRIVACY),
     "relay": CommandGroup("Run a relay (serve, invite, revoke, backup, tasks …).", RELAY),
 }

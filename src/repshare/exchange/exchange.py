@@ -85,9 +85,6 @@ class Exchange:
         """Whether the other end has a release of this client. Default: yes, it loses none."""
         return True
 
-    def rehearse(self) -> None:
-        """Find those who would spoil a sum before a release is charged. Default: there is nobody to spoil it."""
-
     def traffic(self) -> Traffic | None:
         """Return the bytes so far. Default: None, releases and teachers and nothing else."""
         return None

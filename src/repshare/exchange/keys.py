@@ -1,9 +1,9 @@
 """Authenticity without a server: Ed25519 keys, trust, and signed answers.
 
-A client that asks a peer sends a random challenge. The peer signs it together with its release, the task's name, its
-own name, when its rounds began, and the round. An answer is refused unless it is signed for this question with the key
-that belongs to the name, and is not older than what was seen of that key before. So a recorded answer is useless: a
-peer that is offline teaches no other. A trust file says which key belongs to which name; or, if wanted, the first use.
+A client that asks a peer sends a random challenge. The peer signs it together with its release, the task's name and
+its own name. An answer is refused unless it is signed for this question with the key that belongs to the name. So a
+recorded answer is useless: a peer that is offline teaches no other. A trust file says which key belongs to which name;
+or, if wanted, the first use.
 """
 
 import contextlib
@@ -11,8 +11,7 @@ import hashlib
 import json
 import os
 import stat
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
@@ -20,17 +19,15 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
-from repshare.errors import ConfigError, Outdated, Refused
+from repshare.errors import ConfigError, Refused
 from repshare.files import HAS_MODES, explain_errors, write_atomically
 from repshare.sharing import wire
 from repshare.sharing.wire import Signed
-from repshare.stores import MemoryStore, Store, Transaction
 
-CONTEXT = b"repshare answer 2\0"  # so that a signature of ours can never be taken for one of something else
+CONTEXT = b"repshare answer 3\0"  # so that a signature of ours can never be taken for one of something else
 KEY_BYTES = 32
 CHALLENGE_BYTES = 32
 LONGEST_KEY_FILE = 10_000  # bytes
-AHEAD_SECONDS = 24 * 3600.0  # that another's clock may be ahead of ours
 MOST_TRUSTED = 10_000  # names in a trust file: on first use anyone can bring any number
 
 
@@ -62,7 +59,7 @@ class Key:
             with explain_errors(f"the key {path} cannot be read"):
                 private = load_pem_private_key(_read_private(path), None)
         except (ValueError, TypeError) as error:
-            raise ConfigError(f"{path} is not a key of `repshare keys new`") from error
+            raise ConfigError(f"{path} is not a key of `repshare keys`") from error
         if not isinstance(private, Ed25519PrivateKey):
             raise ConfigError(f"{path} is not an Ed25519 key")
         return cls(private)
@@ -131,48 +128,8 @@ class Trust:
     def admit(self, name: str, key: bytes) -> None:
         """Raise Refused unless this key may speak for this name."""
         if not self.could_admit(name):
-            raise Refused(f"its key {key.hex()} is not trusted: add it with `repshare keys trust`")
+            raise Refused(f"its key {key.hex()} is not trusted: add it to the trust file")
         self.add(name, key)
-
-
-class NewestReleases:
-    """The newest release seen of each peer and key, so that an older one is never taken for news.
-
-    It is durable if its store is. A peer with a new key starts over: an owner of the old one cannot keep it out.
-    """
-
-    def __init__(self, store: Store | None = None, clock: Callable[[], float] = time.time) -> None:
-        self.store, self.clock = store or MemoryStore(), clock
-
-    def check(self, signed: Signed) -> None:
-        """Raise Outdated if something newer of that client was seen, Refused if its rounds began in the future."""
-        ahead = signed.began / 1000 - self.clock()
-        if ahead > AHEAD_SECONDS:
-            raise Refused(f"its rounds began {ahead / 86400:,.1f} days from now: its clock is wrong, or ours")
-        (kept,) = self.store.read(lambda state: state.get([_seen(signed)]))
-        newest: list[int] = json.loads(kept) if kept else [0, 0]
-        if _when(signed) < newest:
-            raise Outdated(f"its round {signed.round} is older than round {newest[1]}, which was seen already")
-
-    def keep(self, several: Sequence[Signed]) -> None:
-        """Remember that these were seen: all of them, or none."""
-
-        def work(state: Transaction) -> None:
-            held = state.get([_seen(signed) for signed in several])
-            for signed, kept in zip(several, held, strict=True):
-                if kept is None or _when(signed) > json.loads(kept):
-                    state.set({_seen(signed): json.dumps(_when(signed)).encode()})
-
-        if several:
-            self.store.transact(work)
-
-
-def _seen(signed: Signed) -> str:
-    return f"seen/{signed.client}/{signed.key.hex()}"
-
-
-def _when(signed: Signed) -> list[int]:
-    return [signed.began, signed.round]
 
 
 def parse_public(text: str) -> bytes:
@@ -184,9 +141,9 @@ def parse_public(text: str) -> bytes:
     raise ConfigError(f"{text[:80]!r} is not a public key: it must be {2 * KEY_BYTES} hexadecimal digits")
 
 
-def seal(key: Key, task: str, client: str, release: bytes, challenge: bytes, *, began: int = 0) -> bytes:
+def seal(key: Key, task: str, client: str, release: bytes, challenge: bytes) -> bytes:
     """Return a signed answer to the question with this challenge. No release: this client shares nothing now."""
-    unsigned = Signed(task, client, began, _round(release), release, key.public, b"")
+    unsigned = Signed(task, client, release, key.public, b"")
     return wire.encode_signed(unsigned._replace(signature=key.sign(_message(unsigned, challenge))))
 
 
@@ -201,20 +158,14 @@ def unseal(body: bytes, task: str, client: str, trust: Trust, challenge: bytes) 
         Ed25519PublicKey.from_public_bytes(signed.key).verify(signed.signature, _message(signed, challenge))
     except (InvalidSignature, ValueError) as error:
         raise Refused("its signature is not its key's for this question: it is forged, or was recorded") from error
-    if _round(signed.release) != signed.round:
-        raise Refused(f"it says round {signed.round}, but the release in it another")
     trust.admit(client, signed.key)  # after the signature: on first use only what the key's owner made counts
     return signed
-
-
-def _round(release: bytes) -> int:
-    return wire.decode_release(release).round if release else 0
 
 
 def _message(signed: Signed, challenge: bytes) -> bytes:
     """Return the message to sign: no two answers and questions have the same one."""
     digest = hashlib.sha256(signed.release).hexdigest()
-    said = [signed.task, signed.client, signed.began, signed.round, challenge.hex(), digest]
+    said = [signed.task, signed.client, challenge.hex(), digest]
     return CONTEXT + json.dumps(said).encode()
 
 

@@ -27,6 +27,7 @@ from repshare.errors import ConfigError
 from repshare.exchange.keys import CHALLENGE_BYTES
 from repshare.files import explain_errors
 
+FIRST = b"first"  # after a question's challenge: the peer's first release is asked for
 LONGEST_NAME = 64  # characters
 MOST_LIVE = 10_000  # names remembered as live in addition to known ones, whatever is invented
 MOST_TOKENS = 8  # that are remembered of one name
@@ -62,7 +63,7 @@ class PeerNetwork:
         self,
         task: str,
         name: str,
-        answer: Callable[[bytes], bytes],
+        answer: Callable[[bytes, bool], bytes],
         known: Callable[[str], bool],
         *,
         listen: Sequence[str],
@@ -71,7 +72,9 @@ class PeerNetwork:
         tls: Tls,
         limit: int,
     ) -> None:
-        """`answer` makes the reply to a challenge; replies of others that are longer than `limit` bytes are refused.
+        """`answer` makes the reply to a challenge: the last release, or the first.
+
+        Replies of others that are longer than `limit` bytes are refused.
 
         `known` tells the names that are always noticed, however many others are online.
         """
@@ -121,11 +124,12 @@ class PeerNetwork:
             each.undeclare()
 
     def _reply(self, query: zenoh.Query, key: str) -> None:
-        challenge = query.payload
-        if challenge is None or len(challenge) != CHALLENGE_BYTES:
+        asked = b"" if query.payload is None else query.payload.to_bytes()
+        challenge, wanted = asked[:CHALLENGE_BYTES], asked[CHALLENGE_BYTES:]
+        if len(challenge) != CHALLENGE_BYTES or wanted not in (b"", FIRST):
             query.reply_err(f"a question must bring a challenge of {CHALLENGE_BYTES} bytes")
         else:
-            query.reply(key, self._answer(challenge.to_bytes()))
+            query.reply(key, self._answer(challenge, wanted == FIRST))
 
     def _renew(self) -> None:
         """Declare again: routers of Zenoh 1.10 may not tell their neighbours of one that was cut off and is back."""
@@ -173,8 +177,8 @@ class Question:
         self._over = zenoh.CancellationToken()
         self.challenge = secrets.token_bytes(CHALLENGE_BYTES)
 
-    def ask(self, name: str, *, again: int = ASKS - 1) -> None:
-        """Ask this peer, too."""
+    def ask(self, name: str, *, first: bool = False, again: int = ASKS - 1) -> None:
+        """Ask this peer, too: for its last release, or its first."""
         heard = Counter[str]()  # replies by node, so that one node cannot use up the limit for all
 
         def hear(reply: zenoh.Reply) -> None:
@@ -188,7 +192,7 @@ class Question:
             if heard or not again or self._over.is_cancelled:
                 self._answers.put((name, None))
             else:
-                timer = threading.Timer(PAUSE_SECONDS, self.ask, [name], {"again": again - 1})
+                timer = threading.Timer(PAUSE_SECONDS, self.ask, [name], {"first": first, "again": again - 1})
                 timer.daemon = True
                 timer.start()
 
@@ -198,7 +202,7 @@ class Question:
             self._session.get(
                 f"{self._address(name)}/release/*",
                 Callback(hear, end),
-                payload=self.challenge,
+                payload=self.challenge + FIRST * first,
                 target=zenoh.QueryTarget.ALL,
                 consolidation=zenoh.ConsolidationMode.NONE,
                 timeout=left,

@@ -1,42 +1,35 @@
-"""No server: every client answers for its own release, and learns from some of the others'.
+"""No server: every client answers for its own release, and has a board of its own with those of others.
 
-What a teacher calls global means is then the count-weighted average of what was downloaded just now, without the
-client's own: the paper's proxy for what a relay computes over everyone.
+What a teacher calls global means is, without a common space, the count-weighted average of what was downloaded just
+now, without the client's own: the paper's proxy for what a relay computes over everyone. In a space, parts vote on each
+other as at a relay. Only first parts can be compared: so a peer is asked for its first one, until the board knows it.
 """
 
-import json
 import logging
 import random
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import NamedTuple, Self
+from typing import Self
 
 from repshare.board import Board
-from repshare.errors import ConfigError, ExchangeError, Outdated, StoreError, Unreachable
+from repshare.board.votes import begins
+from repshare.errors import ConfigError, ExchangeError, LeftOut, Outdated, StoreError, Unreachable
 from repshare.exchange.exchange import Exchange, Traffic
-from repshare.exchange.keys import AHEAD_SECONDS, Key, NewestReleases, Trust, seal, unseal
-from repshare.exchange.network import PeerNetwork, Question, Tls, check_name
+from repshare.exchange.keys import Key, Trust, seal, unseal
+from repshare.exchange.network import PeerNetwork, Tls, check_name
 from repshare.sharing import wire
 from repshare.sharing.representations import Teacher, Wants, nothing
 from repshare.sharing.task import Task
-from repshare.sharing.wire import Signed
 from repshare.stores import MemoryStore, Store
 
 TIMEOUT_SECONDS = 5.0
 REPLY_LIMIT = 16 * 2**20  # bytes
 MOST_STRANGERS = 100  # that are named, however many are invented
 ANYTHING = 1 << 20  # releases: more than peers can be
+FIRST = "own first"
 log = logging.getLogger("repshare.peer")
-
-
-class _OwnAnswer(NamedTuple):
-    """The answer of this client: its release, or no bytes."""
-
-    began: int  # milliseconds since 1970
-    round: int
-    body: bytes
 
 
 class PeerExchange(Exchange):
@@ -76,7 +69,7 @@ class PeerExchange(Exchange):
             connect: Endpoints of others to connect to.
             multicast: Whether to look for peers in the local network.
             tls: Certificates for tls endpoints.
-            store: Keeps what must outlast the process: the client's own release, and what was seen of others.
+            store: Keeps what must outlast the process: the client's board. Default: in memory.
             timeout: Seconds for a whole collect.
         """
         for each in (name, task_name):
@@ -86,12 +79,12 @@ class PeerExchange(Exchange):
         self.task, self.name, self.task_name = task, name, task_name
         self.key, self.trust, self.timeout = key, trust, timeout
         self.store = store or MemoryStore()
-        self.seen = NewestReleases(self.store)
+        self.board = self._open_board()
         self._sent = self._received = 0  # bytes
-        self._met: dict[str, bytes] = {}  # by peer: its newest part of a total
         self._met_anyone = False
         self._strangers: set[str] = set()  # whose names were logged
-        self._own = self._recall()
+        self._told: dict[str, str] = {}  # by peer: why it is left out, as it was logged last
+        self._own, self._first = self._recall()  # the releases that others are given
         limit = min(REPLY_LIMIT, wire.ENVELOPE_BYTES + task.longest_release)
         self.network = PeerNetwork(
             task_name, name, self._answer, lambda other: self.trust.get(other) is not None,
@@ -118,7 +111,7 @@ class PeerExchange(Exchange):
 
     def others(self) -> int:
         """Return the number of other peers in the last total; without a common space, of those online now."""
-        return len(self.live()) if self.task.space is None else len(self._met)
+        return len(self.live()) if self.task.space is None else len(self._behind() - {self.name})
 
     def wait(self, since: int, seconds: float) -> int:
         """Wait, and return a version by which all may have published: without a server, only asking tells who has.
@@ -143,19 +136,32 @@ class PeerExchange(Exchange):
         self.network.leave()
 
     def publish(self, body: bytes) -> None:
-        """Answer with this release from now on. It is checked as any peer will check it."""
-        release = wire.decode_release(body)
-        self.task.check(release)
-        if release.round < self._own.round:
-            raise Outdated(f"{self.name} published round {self._own.round} already: {release.round} is older")
-        self._remember({"release": body})
-        self._own = _OwnAnswer(self._own.began, release.round, body)
+        """Answer with this release from now on. It is checked as any peer will check it.
+
+        Where others' parts vote against it here, it is out of this client's total; the others decide for themselves.
+        """
+        self.task.check(wire.decode_release(body))
+        left_out: LeftOut | None = None
+        try:
+            try:
+                self.board.accept(self.name, body)
+            except LeftOut as error:
+                left_out = error
+            if self.board.task.compared and (not self._first or begins(wire.decode_release(body))):
+                self._first = body
+                self.store.transact(lambda state: state.set({FIRST: body}))
+        except StoreError as error:
+            raise Unreachable(f"what was to be published could not be kept: {error}") from error
+        self._own = body
         self._sent += len(body)
+        if left_out is not None:
+            raise left_out
 
     def withdraw(self) -> None:
-        """Answer with nothing from now on. What is published next may begin at round 1 again."""
-        self._own = _OwnAnswer(max(_now(), self._own.began + 1), 0, b"")
-        self._remember({"release": b"", "began": json.dumps(self._own.began).encode()})
+        """Answer with nothing from now on, and forget what others shared."""
+        self.store.clear()
+        self.board = self._open_board()
+        self._own = self._first = b""
 
     def collect(self, wants: Wants) -> bytes:
         """Ask M↓ random peers that are there, or those named, and make a teacher of what they give."""
@@ -174,10 +180,14 @@ class PeerExchange(Exchange):
             raise Unreachable("no peer is online")
         return self._teach(fresh, wants)
 
-    def _answer(self, challenge: bytes) -> bytes:
+    def _answer(self, challenge: bytes, first: bool = False) -> bytes:
         """Return this client's release, or that there is none, signed for the peer that asks just now."""
-        own = self._own
-        return seal(self.key, self.task_name, self.name, own.body, challenge, began=own.began)
+        return seal(self.key, self.task_name, self.name, self._first if first else self._own, challenge)
+
+    def _open_board(self) -> Board:
+        shared = replace(self.task, minimum_count=1, max_age=None, compared=self.task.format == "parts")
+        # In a space nothing is handed out by name: with a secret, nobody knows which columns are compared.
+        return Board(shared, self.store, key=b"" if self.task.space is None else self.key.sign(b"repshare board\0"))
 
     def _candidates(self, wants: Wants) -> list[str]:
         known = self._known(self.live())
@@ -190,101 +200,88 @@ class PeerExchange(Exchange):
         """Return those whose answer could be accepted. Others are not asked: waiting for them would be in vain."""
         strangers = {name for name in live if not self.trust.could_admit(name)}
         for name in sorted(strangers - self._strangers)[: MOST_STRANGERS - len(self._strangers)]:
-            log.warning("%s is online, but its key is not trusted: add it with `repshare keys trust`", name)
+            log.warning("%s is online, but its key is not trusted: add it to the trust file", name)
             self._strangers.add(name)
         return [name for name in live if name not in strangers]
 
-    def _download(self, names: Sequence[str], wanted: int) -> tuple[dict[str, bytes], list[str]]:
-        """Return the releases of the first `wanted` of these that have a good one, and who failed to give one.
+    def _download(self, names: Sequence[str], wanted: int) -> tuple[set[str], list[str]]:
+        """Put the releases of the first `wanted` of these on the board; who gave a good one, and who failed to.
 
         Where one has nothing to give, or nothing that can be taken, the next is asked, as long as there is time.
         """
-        answered: dict[str, Signed] = {}
+        shared, known = set[str](), self._behind()
         pending, failed, rest = set[str](), list[str](), iter(names)
         with closing(self.network.question(time.monotonic() + self.timeout)) as question:
-            _ask(question, rest, pending, wanted)
+
+            def ask() -> None:
+                while len(pending) < wanted - len(shared) and (name := next(rest, None)) is not None:
+                    pending.add(name)
+                    question.ask(name, first=self.board.task.compared and name not in known)
+
+            ask()
             for name, body in question.answers() if pending else ():
                 self._received += len(body or b"")
                 if name not in pending:
                     continue
-                if body is not None and (signed := self._admit(name, body, question.challenge)) is not None:
-                    answered[name] = signed
-                if name in answered or body is None:
+                taken = None if body is None else self._admit(name, body, question.challenge)
+                if taken:
+                    shared.add(name)
+                if body is None and taken is None:
+                    log.warning("%s: no answer that could be accepted", name)
+                    failed.append(name)
+                if body is None or taken is not None:
                     pending.discard(name)
-                    if name not in answered:
-                        log.warning("%s: no answer that could be accepted", name)
-                        failed.append(name)
-                    _ask(question, rest, pending, wanted - len(_shared(answered)))
+                    ask()
                 if not pending:
                     break
         for name in sorted(pending):
             log.warning("%s: no answer within %g s", name, self.timeout)
-        self.seen.keep(list(answered.values()))
-        for name in answered.keys() - _shared(answered).keys():
-            self._met.pop(name, None)  # it has withdrawn what it shared
-        return _shared(answered), failed + sorted(pending)
+        return shared, failed + sorted(pending)
 
-    def _admit(self, name: str, body: bytes, challenge: bytes) -> Signed | None:
-        """Return a peer's answer, if it may come in."""
+    def _admit(self, name: str, body: bytes, challenge: bytes) -> bool | None:
+        """Put a peer's answer on the board; whether it shares anything. None: it may not come in."""
         try:
-            signed = unseal(body, self.task_name, name, self.trust, challenge)
-            if signed.release:
-                self.task.check(wire.decode_release(signed.release))
-            self.seen.check(signed)
+            release = unseal(body, self.task_name, name, self.trust, challenge).release
+            if release:
+                self.task.check(wire.decode_release(release))
+            self._put(name, release)
+        except LeftOut as error:
+            self._tell(name, str(error))
+            return False
         except (ExchangeError, StoreError) as error:
             log.warning("%s: refused: %s", name, error)
             return None
-        return signed
+        for each in self.board.named():
+            self._tell(each.name, each.reason)
+        return bool(release)
 
-    def _teach(self, fresh: dict[str, bytes], wants: Wants) -> bytes:
-        """Return the teacher that a board makes of what was downloaded."""
+    def _put(self, name: str, release: bytes) -> None:
+        if not release:
+            if self.board.find(name) is not None:
+                self.board.withdraw(name)  # it has said so itself
+            return
+        try:
+            self.board.accept(name, release)
+        except Outdated:  # signed just now: it has begun anew
+            self.board.withdraw(name)
+            self.board.accept(name, release)
+
+    def _tell(self, name: str, reason: str) -> None:
+        """Say why a peer is left out, once."""
+        if self._told.get(name) != reason:
+            self._told[name] = reason
+            log.warning("%s: left out: %s", name, reason)
+
+    def _teach(self, fresh: set[str], wants: Wants) -> bytes:
+        """Return the teacher that the board makes: of all parts, or of what was downloaded."""
         if wants.peers == ():
             return wire.encode_teacher(Teacher(nothing(self.task.columns), nothing(self.task.columns)))
-        board = Board(replace(self.task, minimum_count=1, max_age=None))
-        if self.task.space is not None:
-            return self._add_up(board, fresh, wants)
-        for name, body in fresh.items():
-            board.accept(name, body)
-        return board.teach(self.name, wants._replace(peers=tuple(fresh)))
+        return self.board.teach(self.name, wants if self.task.space else wants._replace(peers=tuple(sorted(fresh))))
 
-    def _add_up(self, board: Board, fresh: dict[str, bytes], wants: Wants) -> bytes:
-        """Return the total of everybody's newest part, this client's own among them.
+    def _behind(self) -> set[str]:
+        """The names of all whose releases are on the board: those of peers that are away stay."""
+        return {member.name for member in self.board.status(ANYTHING).shown}
 
-        The part of a peer that is away stays in the total until it gives another, or says that it has withdrawn it.
-        """
-        self._met |= fresh
-        for name, body in {**self._met, self.name: self._own.body}.items():
-            if body:
-                board.accept(name, body)
-        return board.teach(self.name, wants)
-
-    def _recall(self) -> _OwnAnswer:
-        """Return the answer from before this process. Rounds that a wrong clock began in the future start over."""
-        kept, body = self.store.read(lambda state: state.get(["began", "release"]))
-        began = _now() if kept is None else int(json.loads(kept))
-        if kept is None or began > _now() + 1000 * AHEAD_SECONDS:
-            began = _now()
-            self._remember({"began": json.dumps(began).encode()})
-        return _OwnAnswer(began, wire.decode_release(body).round if body else 0, body or b"")
-
-    def _remember(self, items: dict[str, bytes]) -> None:
-        try:
-            self.store.transact(lambda state: state.set(items))
-        except StoreError as error:
-            raise Unreachable(f"what was to be published could not be kept: {error}") from error
-
-
-def _shared(answered: Mapping[str, Signed]) -> dict[str, bytes]:
-    """Return the releases of those who share one."""
-    return {name: signed.release for name, signed in answered.items() if signed.release}
-
-
-def _ask(question: Question, rest: Iterator[str], pending: set[str], wanted: int) -> None:
-    """Ask until this many answers are under way."""
-    while len(pending) < wanted and (name := next(rest, None)) is not None:
-        pending.add(name)
-        question.ask(name)
-
-
-def _now() -> int:
-    return int(time.time() * 1000)
+    def _recall(self) -> tuple[bytes, bytes]:
+        """Return this client's last release, and its first, from before this process."""
+        return self.board.last(self.name), self.store.read(lambda state: state.get([FIRST]))[0] or b""

@@ -24,7 +24,6 @@ from repshare.records import Folder
 from repshare.space import learner as space_learner
 
 LEDGER, POLICY = "privacy.jsonl", "policy.json"
-TOTAL = "total"
 SHARED = "shared.marks"  # keyed hashes of the samples behind what was shared last
 SECRET, SECRET_BYTES = "held-out.secret", 32
 CLIENT = "client.state"
@@ -72,7 +71,7 @@ class State:
     """A client's folder: run.json describes the client, records.jsonl its rounds, client.state the last one.
 
     model.safetensors has the model's weights, by their names in its state_dict; in a space, classifier.safetensors is
-    the classifier in hand, total the last total of a group, and held-out.secret decides which samples are held out.
+    the classifier in hand, and held-out.secret decides which samples are held out.
     With controls (see `controls`), controls.jsonl has their rounds.
     audit.jsonl has a line for each release, written before it leaves; it is never reset.
     privacy.jsonl is the ledger of what its releases have cost; it is never reset. privacy.release is the
@@ -83,7 +82,6 @@ class State:
         self.client, self.membership = client, membership
         self._path, client.teacher = path / CLIENT, path / "teacher"
         self._ledger, self._restarted = path / LEDGER, False
-        self.total = path / TOTAL
         self.audit = Audit(path, membership.task, read_limits())
         client.before_publish = lambda body: self.audit.note(client, body)
         self.others: int | None = None  # behind what was learned, as far as known
@@ -210,7 +208,7 @@ class State:
     def clear(self) -> None:
         """Forget all rounds, and what was not acknowledged. The ledger stays."""
         self._restarted = True
-        for path in (self._path, self.folder.path / "teacher", self.total, *self.learned, self.folder.path / CONTROLS):
+        for path in (self._path, self.folder.path / "teacher", *self.learned, self.folder.path / CONTROLS):
             path.unlink(missing_ok=True)
         self.records.keep_only([])
 

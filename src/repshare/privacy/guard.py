@@ -84,12 +84,7 @@ class Guard:
     def check_exchange(self, exchange: Exchange) -> None:
         """Raise ConfigError where a share of the noise would leave by itself: it hides nothing."""
         if self._shares_noise and not exchange.hides_single_releases:
-            raise ConfigError("a share of the noise hides nothing by itself: noise_shares needs a group (--group)")
-
-    def rehearse(self, exchange: Exchange) -> None:
-        """Rehearse a sum that shares the noise: a member that spoils sums costs nobody's budget then."""
-        if self._shares_noise:
-            exchange.rehearse()
+            raise ConfigError("a share of the noise hides nothing by itself: noise_shares needs a masked group")
 
     def note_failure(self, exchange: Exchange) -> None:
         """Give up a release that may have left with a share of the noise: sent with others' new shares, it is new."""
@@ -160,12 +155,11 @@ def reach(policy: Policy, dimension: int) -> float:
     return max(math.sqrt(2), 2 * math.sqrt(1 - counts**2))
 
 
-def check_shares(policy: Policy, members: int, threshold: int) -> str:
+def check_shares(policy: Policy, members: int) -> str:
     """The conditions under which ε holds if members of a group share the noise. Raises ConfigError if it cannot."""
-    if policy.noise_shares > threshold:
+    if policy.noise_shares > members:
         raise ConfigError(
-            f"noise_shares is {policy.noise_shares}, but a sum of the group may have {threshold} members, whose "
-            "noise would not be enough"
+            f"noise_shares is {policy.noise_shares}, but a sum of the group may have {members} members, whose noise "
+            "would not be enough"
         )
-    stay, collude = members - threshold, threshold - policy.noise_shares
-    return f"ε holds if at most {stay} of {members} members are missing from a sum, and at most {collude} collude"
+    return f"ε holds if at most {members - policy.noise_shares} of {members} members collude"

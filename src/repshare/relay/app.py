@@ -26,7 +26,7 @@ from repshare.stores import Database
 
 TASK = "/v1/tasks/{task}"
 CLIENT = TASK + "/clients/{client}"
-STEP = TASK + "/meetings/{number}/{step}"
+STEP = TASK + "/group/{client}/{number}/{step}"
 Answer = Callable[[Service, Request], Awaitable[Response]]
 LOCAL = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d+)?")  # this machine's names in a URL
 
@@ -36,10 +36,8 @@ ROUTES: Mapping[str, Mapping[str, Answer]] = {
     f"{TASK}/news": {"GET": clients.news},
     f"{TASK}/status": {"GET": page.status},
     f"{CLIENT}/report": {"PUT": page.report},
-    f"{TASK}/meetings": {"GET": secure.number},
-    f"{STEP}/clients/{{client}}": {"PUT": secure.put},
-    STEP: {"GET": secure.get},
-    f"{TASK}/group": {"GET": secure.roll},
+    STEP: {"PUT": secure.put, "GET": secure.get},
+    f"{TASK}/group": {"GET": secure.members},
     f"{TASK}/group/{{client}}": {"PUT": secure.call},
     TASK: {"GET": tasks.describe},
     "/v1/tasks": {"GET": tasks.list_tasks},

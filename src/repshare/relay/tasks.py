@@ -43,6 +43,10 @@ class OpenTask(NamedTuple):
     meetings: Meetings
     activity: Store  # of its clients, for the page
 
+    def left_out(self) -> dict[str, str]:
+        """The clients that are left out of the total, or have left themselves out of a masked group, and why."""
+        return {each.name: each.reason for each in self.board.named()} | self.meetings.faults()
+
 
 class Tasks:
     """The tasks in a database. Every relay and command on the same database sees the same ones."""
@@ -77,7 +81,8 @@ class Tasks:
         opened = self._open.get(name)
         if opened is None or opened.entry.identity != entry.identity:
             board = Board(entry.task, self._store("task", entry), key=entry.secret.encode())
-            meetings, activity = Meetings(self._store("meetings", entry)), self._store("activity", entry)
+            fewest = max(FEWEST_MEMBERS, entry.task.group_members)
+            meetings, activity = Meetings(self._store("meetings", entry), fewest=fewest), self._store("activity", entry)
             opened = self._open[name] = OpenTask(entry, board, meetings, activity)
         return opened
 

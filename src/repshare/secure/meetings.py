@@ -1,195 +1,270 @@
-"""Meetings, in which the members of a fixed group exchange messages in steps, for a secure sum: see `masking`.
+"""The masked group of a task: who is there, by which key, who meets next, and the messages. A relay keeps it.
 
-A step is over when every expected member has sent a message, or some time after the first did; then it never changes,
-and only those who sent one are expected in the next. So all see the same messages, and know who dropped out.
-Messages are opaque here, and only those of the last two meetings of a group are kept.
+A member that is ready for a meeting says so, and asks again until it is told whom it meets. The first meeting waits for
+all who are invited, a later one for those who stayed to the end of the last one; either for a while only.
+
+A total that lacks a member of the one before would show, by the difference, what that member shares. So those who are
+left add up how their parts have changed since the last total that all of them know: the part of the missing one stays.
+
+In a meeting, members exchange messages in steps, for sums (see `masking`). All must send one in each: where one is
+missing for too long, the meeting is over. Messages are opaque here, and only those of the last meeting are kept.
 """
 
-import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypedDict
+from collections.abc import Callable, Collection
+from typing import Any, NamedTuple, TypedDict
 
 from repshare.errors import Refused
 from repshare.stores import MemoryStore, Store, Transaction, decoded, find_faults
 
-STEPS = 2
+STEPS = 3  # keys; counts of classes and samples; the releases
 MOST_MEMBERS = 100
-MOST_GROUPS = 100  # of a task; one that has not met for a while makes room
-MOST_OPENED = 10  # of those, by one client: members may be names that no client has
-IDLE_SECONDS = 3600.0
-KEPT = 2  # meetings of a group: members may still read the one before
+MOST_KNOWN = 1000  # names with a key
+AWAY_SECONDS = 10.0  # without asking: a member is not ready any more
+GROUP = "group"
 
 
-class Step(TypedDict):
-    """A step of a meeting, as it is kept."""
+class Called(NamedTuple):
+    """The answer to a member that is ready."""
 
-    since: float  # when the first message came, in seconds since 1970
-    patience: float  # seconds from then on
-    names: list[str]  # whose messages are there
-    over: bool
+    number: int
+    """The meeting's."""
+    members: dict[str, str]
+    """Names and public keys of those who meet; none, while more are waited for."""
+    ready: list[str]
+    """The members that wait."""
+    newcomers: list[str]
+    """Those of `members` that are not behind the total before; none, if there was none."""
+    base: str
+    """The total whose changes they add up; empty: they make a new one."""
+    faults: dict[str, str] = {}
+    """Members that have left themselves out, by their own word, and why."""
+
+
+class Waiting(NamedTuple):
+    """A member that waits."""
+
+    call: str
+    base: str  # the last total that it knows
+    company: int  # newcomers, with it, that it joins with: the difference of two totals is theirs
+    asked: float  # when it asked last
+
+
+class _Group(TypedDict):
+    """The group, as it is kept."""
+
+    keys: dict[str, str]  # the first one of each name
+    ready: dict[str, Waiting]
+    since: float | None  # when enough were ready first
+    number: int  # of the last meeting
+    members: dict[str, str]  # who meet there, and the call that each waited in
+    patience: float  # seconds for each step, from the first message
+    sent: list[list[str]]  # who has sent a message, by step
+    begun: list[float]  # when the first message came, by step
+    newcomers: list[str]
+    base: str
+    behind: list[str]  # whose parts are in the last total
+    faults: dict[str, str]  # why members have left themselves out
 
 
 class Meetings:
-    """The meetings of all groups of one task, over a store; without one, in memory."""
+    """The meetings of one task, over a store; without one, in memory."""
 
-    def __init__(self, store: Store | None = None, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, store: Store | None = None, clock: Callable[[], float] = time.time, *, fewest: int = 3) -> None:
         """Open the meetings of one task.
 
         Args:
-            store: Where messages are kept. Default: in memory.
-            clock: Seconds since 1970. Where it jumps by more than a step's patience, the step is over.
+            store: Where they are kept. Default: in memory.
+            clock: Seconds since 1970. Where it jumps by more than a meeting's patience, the meeting is over.
+            fewest: Members of a meeting.
         """
-        self.store, self.clock = store or MemoryStore(), clock
+        self.store, self.clock, self.fewest = store or MemoryStore(), clock, fewest
 
-    def number(self, members: Sequence[str]) -> int:
-        """Return the number of the group's meeting that can still be joined."""
-        return self.store.read(lambda state: self._number(state, _identify(members)))
+    def call(
+        self,
+        client: str,
+        key: str,
+        call: str,
+        base: str,
+        company: int,
+        fault: str = "",
+        *,
+        invited: Collection[str],
+        patience: float,
+    ) -> Called:
+        """Note that a member is ready, and return who meets.
 
-    def begun(self, members: Sequence[str]) -> bool:
-        """Whether some member has begun the meeting that can still be joined."""
-        group = _identify(members)
-        return self.store.read(lambda state: read(state, f"{group}/{self._number(state, group)}/0") is not None)
+        Args:
+            client: The member's name.
+            key: Its public key, always the same.
+            call: Any word, another one for each meeting. Who asks again with the same word gets the same answer.
+            base: The last total that it knows; empty: none.
+            company: Newcomers, with it, that must come at once, unless all who meet are new.
+            fault: Why it leaves itself out; empty: it does not.
+            invited: The names of all who may come.
+            patience: Seconds to wait for those who are missing, once enough are ready, and in each step.
+        """
 
-    def put(self, members: Sequence[str], number: int, step: int, client: str, body: bytes, patience: float) -> None:
-        """Send a message in a step; the same again changes nothing. The first says how many seconds there are."""
-        group = _identify(members)
-        if client not in members:
-            raise Refused(f"{client} is not in the group")
-        if not 0 <= step < STEPS:
-            raise Refused(f"steps are 0 to {STEPS - 1}, not {step}")
-        self.store.transact(lambda state: self._put(state, members, f"{group}/{number}", step, client, body, patience))
-
-    def get(self, members: Sequence[str], number: int, step: int) -> dict[str, bytes] | None:
-        """Return everyone's messages in a step, or None while it is not over."""
-        meeting = f"{_identify(members)}/{number}"
-
-        def work(state: Transaction) -> dict[str, bytes] | None:
-            kept = self._step(state, meeting, step)
-            if kept is None or not kept["over"]:
-                return None
-            bodies = state.get([f"{meeting}/{step}/{name}" for name in kept["names"]])
-            return {name: body or b"" for name, body in zip(kept["names"], bodies, strict=True)}
+        def work(state: Transaction) -> Called:
+            group = _find(state)
+            if len(group["keys"]) >= MOST_KNOWN and client not in group["keys"]:
+                raise Refused(f"{MOST_KNOWN} members are known here already")
+            if (known := group["keys"].setdefault(client, key)) != key:
+                raise Refused(
+                    f"{client} is known here by the key {known}, not {key}: put its state folder back, or ask the "
+                    "operator to invite it under a new name"
+                )
+            if group["members"].get(client) != call:
+                group["faults"] = {**group["faults"], client: fault}
+                group["ready"] = {**self._present(group), client: Waiting(call, base, company, self.clock())}
+                self._propose(state, group, invited, patience)
+                _keep(state, group)
+            if group["members"].get(client) != call:
+                return Called(0, {}, sorted(group["ready"]), [], "")
+            keys = {name: group["keys"][name] for name in sorted(group["members"])}
+            faults = {name: why for name, why in group["faults"].items() if why and name in keys}
+            return Called(group["number"], keys, [], group["newcomers"], group["base"], faults)
 
         return self.store.transact(work)
 
-    def progress(self, state: Transaction, members: Sequence[str]) -> tuple[int, list[str]]:
-        """The number of completed steps of the group's last meeting, and the members in the last of them.
+    def put(self, client: str, number: int, step: int, body: bytes) -> None:
+        """Send a message in a step; the same again changes nothing."""
 
-        Of a group that has not met, all members are returned.
-        """
-        group = _identify(members)
-        number, over, names = read(state, f"{group}/last"), 0, list(members)
-        for step in range(STEPS if number else 0):
-            kept: Step | None = read(state, f"{group}/{number['number']}/{step}")
-            if kept is None or not (kept["over"] or self._late(kept)):
-                break
-            over, names = step + 1, kept["names"]
-        return over, names
+        def work(state: Transaction) -> None:
+            group, place = _find(state), f"{number}/{step}/{client}"
+            self._check(group, client, number)
+            if not 0 <= step < STEPS:
+                raise Refused(f"steps are 0 to {STEPS - 1}, not {step}")
+            if step and len(group["sent"][step - 1]) < len(group["members"]):
+                raise Refused(f"step {step - 1} is not over yet")
+            if client in group["sent"][step]:
+                if state.get([place]) != [body]:
+                    raise Refused(f"{client} has already sent another message in step {step}")
+                return
+            if self._is_late(group, step):
+                raise Refused(f"step {step} of meeting {number} is over")
+            group["begun"][step] = group["begun"][step] or self.clock()
+            group["sent"][step].append(client)
+            state.set({place: body})
+            _keep(state, group)
+
+        self.store.transact(work)
+
+    def get(self, client: str, number: int, step: int) -> dict[str, bytes] | None:
+        """Return everyone's messages in a step, or None while more may come. Raises Refused where one is missing."""
+
+        def work(state: Transaction) -> dict[str, bytes] | None:
+            group = _find(state)
+            self._check(group, client, number)
+            names = sorted(group["sent"][step])
+            if missing := sorted(group["members"].keys() - set(names)):
+                if self._is_late(group, step):
+                    raise Refused(
+                        f"{missing[0]} sent nothing in step {step} of meeting {number}, which has no total: the next "
+                        "one may"
+                    )
+                return None
+            return {
+                name: body or b"" for name, body in zip(names, state.get(_places(number, step, names)), strict=True)
+            }
+
+        return self.store.read(work)
+
+    def has_met(self) -> bool:
+        """Whether there was a meeting."""
+        return bool(self.store.read(_find)["members"])
+
+    def ready(self) -> list[str]:
+        """Return the names of those who wait for a meeting, and need no more company."""
+        return sorted(self._able(self.store.read(_find)))
+
+    def keys(self) -> dict[str, str]:
+        """Return the public keys of all who have been there."""
+        return self.store.read(_find)["keys"]
+
+    def faults(self) -> dict[str, str]:
+        """Return the members that have left themselves out, and why."""
+        return {name: why for name, why in self.store.read(_find)["faults"].items() if why}
 
     def find_faults(self) -> dict[str, str]:
         """Values that cannot be read: key -> fault. Messages are opaque."""
-        return self.store.read(lambda state: find_faults(state, _decode))
 
-    def _put(
-        self, state: Transaction, members: Sequence[str], meeting: str, step: int, client: str, body: bytes, wait: float
-    ) -> None:
-        group, _, number = meeting.partition("/")
-        if step == 0:
-            self._open(state, members, group, int(number), client)
-        expected = self._expected(state, members, meeting, step)
-        if client not in expected:
-            raise Refused(f"meeting {number} continued without {client}")
-        kept = self._step(state, meeting, step)
-        kept = kept or {"since": self.clock(), "patience": wait, "names": [], "over": False}
-        key = f"{meeting}/{step}/{client}"
-        if client in kept["names"]:
-            if state.get([key]) != [body]:
-                raise Refused(f"{client} has already sent another message in step {step}")
+        def decode(key: str, kept: bytes) -> None:
+            if key == GROUP:
+                json.loads(kept)
+
+        return self.store.read(lambda state: find_faults(state, decode))
+
+    def _check(self, group: _Group, client: str, number: int) -> None:
+        if number != group["number"] or client not in group["members"]:
+            raise Refused(f"meeting {number} is over, or continued without {client}")
+
+    def _is_late(self, group: _Group, step: int) -> bool:
+        return bool(group["begun"][step]) and abs(self.clock() - group["begun"][step]) >= group["patience"]
+
+    def _propose(self, state: Transaction, group: _Group, invited: Collection[str], patience: float) -> None:
+        """Let those who are ready meet, if they are enough and nobody else is waited for."""
+        now, awaited = self.clock(), set(invited)
+        if group["members"]:
+            awaited = set(group["members"])
+            for step, names in enumerate(group["sent"]):
+                if len(names) < len(group["members"]):
+                    awaited = set(names) if self._is_late(group, step) else awaited
+                    break
+            else:
+                group["behind"] = group["behind"] if group["base"] else sorted(group["members"])
+        ready = self._able(group)
+        if len(ready) < self.fewest:
+            group["since"] = None
             return
-        if kept["over"]:
-            raise Refused(f"step {step} of meeting {number} is over")
-        kept["names"] = sorted([*kept["names"], client])
-        kept["over"] = kept["names"] == expected
-        state.set({key: body})
-        write(state, {f"{meeting}/{step}": kept})
-
-    def _step(self, state: Transaction, meeting: str, step: int) -> Step | None:
-        """Return a step as it stands; time may have ended it just now."""
-        kept: Step | None = read(state, f"{meeting}/{step}")
-        if kept is not None and not kept["over"] and self._late(kept):
-            kept["over"] = True
-            write(state, {f"{meeting}/{step}": kept})
-        return kept
-
-    def _expected(self, state: Transaction, members: Sequence[str], meeting: str, step: int) -> list[str]:
-        if step == 0:
-            return sorted(members)
-        before = self._step(state, meeting, step - 1)
-        if before is None or not before["over"]:
-            raise Refused(f"step {step - 1} is not over yet")
-        return list(before["names"])
-
-    def _number(self, state: Transaction, group: str) -> int:
-        last = read(state, f"{group}/last")
-        number = int(last["number"] if last else (read(state, "forgotten") or 0) + 1)
-        first = read(state, f"{group}/{number}/0")
-        gone = first and (first["over"] or self._late(first))
-        return number + 1 if gone else number
-
-    def _open(self, state: Transaction, members: Sequence[str], group: str, number: int, client: str) -> None:
-        """Make room for a meeting, unless it has begun. Only the next one can be joined."""
-        last = read(state, f"{group}/last")
-        if last and number == last["number"]:
+        since = group["since"] = now if group["since"] is None else group["since"]
+        if not awaited <= ready.keys() and abs(now - since) < patience:
             return
-        if number != (next_one := self._number(state, group)):
-            raise Refused(f"the group's next meeting is number {next_one}, not {number}")
-        groups = read(state, "groups") or {}
-        for other, (since, names) in sorted(groups.items(), key=lambda each: each[1][0]):
-            if other != group and abs(self.clock() - since) >= IDLE_SECONDS:
-                forgotten = max(read(state, f"{other}/last")["number"], read(state, "forgotten") or 0)
-                write(state, {"forgotten": forgotten})  # so that a group never counts from 1 again
-                state.delete([f"{other}/last", *(key for n in range(KEPT) for key in _keys(state, other, names, n))])
-                del groups[other]
-        if group not in groups:
-            if sum(names[0] == client for _, names in groups.values()) >= MOST_OPENED:
-                raise Refused(f"{MOST_OPENED} groups that {client} opened meet already")
-            if len(groups) >= MOST_GROUPS:
-                raise Refused(f"{MOST_GROUPS} groups of this task meet already")
-            groups[group] = [0.0, sorted(members, key=lambda name: name != client)]  # first who opened it
-        groups[group][0] = self.clock()
-        state.delete(_keys(state, group, members, KEPT - 1))
-        write(state, {"groups": groups, f"{group}/last": {"number": number}})
+        chosen = {name: group["ready"].pop(name) for name in sorted(ready)[:MOST_MEMBERS]}
+        bases, behind = {each.base for each in chosen.values()}, set(group["behind"])
+        for step, names in enumerate(group["sent"]):
+            state.delete(_places(group["number"], step, names))
+        group["base"] = min(bases) if len(bases) == 1 and chosen.keys() < behind else ""
+        group["newcomers"] = sorted(chosen.keys() - behind) if behind else []
+        group["members"], group["since"] = {name: each.call for name, each in chosen.items()}, None
+        group["number"], group["patience"] = group["number"] + 1, patience
+        group["sent"], group["begun"] = [[] for _ in range(STEPS)], [0.0] * STEPS
 
-    def _late(self, step: Step) -> bool:
-        return abs(self.clock() - step["since"]) >= step["patience"]
+    def _able(self, group: _Group) -> dict[str, Waiting]:
+        """Return those of the present who can meet: newcomers only, if they are as many as each of them wants."""
+        ready, behind = self._present(group), set(group["behind"])
+        for name, each in sorted(ready.items(), key=lambda item: -item[1].company if behind else 0):
+            if behind and name not in behind and each.company > len(ready.keys() - behind):
+                del ready[name]
+        return ready
 
-
-def _keys(state: Transaction, group: str, members: Sequence[str], back: int) -> list[str]:
-    """Return all keys of the meeting of a group that was `back` meetings before its last one."""
-    number = int((read(state, f"{group}/last") or {"number": 0})["number"]) - back
-    places = [f"{group}/{number}/{step}" for step in range(STEPS)]
-    return [*places, *(f"{place}/{name}" for place in places for name in members)]
+    def _present(self, group: _Group) -> dict[str, Waiting]:
+        now = self.clock()
+        return {name: each for name, each in group["ready"].items() if abs(now - each.asked) < AWAY_SECONDS}
 
 
-def _identify(members: Sequence[str]) -> str:
-    if not 2 <= len(set(members)) == len(members) <= MOST_MEMBERS:
-        raise Refused(f"a group has 2 to {MOST_MEMBERS} different members")
-    return hashlib.sha256(json.dumps(sorted(members)).encode()).hexdigest()[:32]
+def newcomers_behind(own: int, newcomers: int) -> int:
+    """Return the samples behind what newcomers to a group add to its total, as one of them sees it."""
+    return own * max(1, newcomers - 1)
 
 
-def write(state: Transaction, values: Mapping[str, object]) -> None:
-    """Keep values as JSON, by key."""
-    state.set({key: json.dumps(value).encode() for key, value in values.items()})
+def _places(number: int, step: int, names: Collection[str]) -> list[str]:
+    return [f"{number}/{step}/{name}" for name in names]
 
 
-def read(state: Transaction, key: str) -> Any:
-    """Return the value of a key; None: there is none."""
-    (kept,) = state.get([key])
-    return None if kept is None else decoded(key, json.loads, kept)
+def _keep(state: Transaction, group: _Group) -> None:
+    state.set({GROUP: json.dumps(group).encode()})
 
 
-def _decode(key: str, kept: bytes) -> None:
-    if key.count("/") < 3:  # GROUP/NUMBER/STEP/NAME is a message
-        json.loads(kept)
+def _find(state: Transaction) -> _Group:
+    """Return the group, or that nobody has been there."""
+    new: _Group = {
+        "keys": {}, "ready": {}, "since": None, "number": 0, "members": {}, "patience": 0.0, "sent": [], "begun": [],
+        "newcomers": [], "base": "", "behind": [], "faults": {},
+    }  # fmt: skip
+    (kept,) = state.get([GROUP])
+    if kept is None:
+        return new
+    group: Any = decoded(GROUP, json.loads, kept)
+    return {**new, **group, "ready": {name: Waiting(*each) for name, each in group["ready"].items()}}

@@ -13,7 +13,7 @@ code. What it means is one JSON object in the header's metadata:
     kind "batch"                  for split learning: vectors (n, d), features or gradients, and labels (n,) of features
     kind "items"                  what a store keeps: keys and values, each joined, and sizes (n, 2) to cut them by; not
                                   a tensor each, since safetensors takes no header of more than 100 MB
-    kind "signed", version 2      a release's bytes (or none), signature (64,) and public key (32,), with whose release
+    kind "signed", version 3      a release's bytes (or none), signature (64,) and public key (32,), with whose release
                                   of which task it is, when that client's rounds began, and the round; the signature is
                                   for the question that this answers, too: see `keys`
 """
@@ -34,7 +34,7 @@ from repshare.sharing.representations import Release, Representations, Teacher
 
 NOISES = ("os", "seeded")
 VERSION = 1
-NEWER_VERSIONS = {"signed": 2}  # of kinds that have changed since; version 1 could be replayed
+NEWER_VERSIONS = {"signed": 3}  # of kinds that have changed since; version 1 could be replayed
 LONGEST_HEADER_BYTES = 10_000  # of a release or a teacher, which have few tensors: a longer one is not even parsed
 BESIDE_BYTES = 12  # of a row besides its vector: label, count and scale
 ENVELOPE_BYTES = LONGEST_HEADER_BYTES + 96  # around a release in a signed answer: header, key and signature
@@ -49,8 +49,6 @@ class Signed(NamedTuple):
 
     task: str
     client: str
-    began: int  # milliseconds since 1970: which of the client's runs this is, should it have started over
-    round: int
     release: bytes
     key: bytes
     signature: bytes
@@ -170,8 +168,7 @@ def decode_items(body: bytes) -> dict[str, bytes]:
 def encode_signed(signed: Signed) -> bytes:
     """Encode a signed release."""
     arrays = {name: np.frombuffer(bytearray(getattr(signed, name)), np.uint8) for name in _SIGNED}
-    meta = {"task": signed.task, "client": signed.client, "began": signed.began, "round": signed.round}
-    return _pack(arrays, {"kind": "signed", **meta})
+    return _pack(arrays, {"kind": "signed", "task": signed.task, "client": signed.client})
 
 
 def decode_signed(body: bytes) -> Signed:
@@ -182,7 +179,7 @@ def decode_signed(body: bytes) -> Signed:
     task, client = (meta.get(name) for name in ("task", "client"))
     if not isinstance(task, str) or not isinstance(client, str):
         raise Malformed("a signed release must say of which task and client it is")
-    return Signed(task, client, _whole(meta, "began"), _whole(meta, "round"), *parts)
+    return Signed(task, client, *parts)
 
 
 def _encode(

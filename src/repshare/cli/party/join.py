@@ -19,9 +19,9 @@ from repshare.files import others_may_read
 
 if TYPE_CHECKING:
     from repshare.client import Client
-    from repshare.exchange.relay import Membership, RelayExchange
+    from repshare.exchange.relay import RelayExchange
     from repshare.party.state import State
-    from repshare.secure import SecureExchange, Together
+    from repshare.secure import GroupExchange
 
 
 @dataclass(frozen=True)
@@ -46,28 +46,10 @@ class ConnectionOptions:
     """Send the token over http without TLS, also to other machines. Use this only inside a secure network."""
     patience: float = 30.0
     """Time to keep trying when the relay does not answer. Training then continues without it until it is back."""
-
-
-@dataclass(frozen=True)
-class SecureSumOptions:
-    """Secure sums: a fixed group whose class sums are masked, so that the relay learns their total only."""
-
-    group: Path | None = None
-    """Trust file (see `repshare keys trust`) with the names and keys of all members, including this client.
-    Default, in a task for masked groups: who is there, whose keys are trusted when they are first seen.
-    This needs --m-up 0, because a sum cannot hide the observations of one client."""
-    signing_key: Path | None = None
-    """This client's key, made by `repshare keys new`, by which the group knows it."""
-    threshold: int = 0
-    """Number of members that must take part in a sum, the same for all members.
-    With fewer than all, the totals with and without a member reveal something about it.
-    Default: more than two thirds."""
     step_patience: float = 60.0
-    """Time to wait for slower members before a sum, and in each of its five steps. Then it continues without them."""
+    """In a masked group, the time to wait for slower members before a meeting, and in each of its steps."""
 
     def __post_init__(self) -> None:
-        if (self.group is None) != (self.signing_key is None):
-            raise ConfigError("--group and --signing-key belong together: give both")
         if not 0 < self.step_patience <= 600:
             raise ConfigError(f"step_patience must be above 0 and at most 600 seconds, not {self.step_patience}")
 
@@ -80,7 +62,6 @@ def join(
     connection: ConnectionOptions,
     work: WorkOptions,
     policy: Policy,
-    secure: SecureSumOptions,
 ) -> None:
     """Train with others through a relay, round after round; only averages leave this machine.
 
@@ -90,9 +71,6 @@ def join(
     repshare join https://relay.example.org --party party.py:alice --token-file alice.token
 
     repshare join --party party.py:alice --agreement patients.json --dry-run
-
-    repshare join https://relay.example.org --party party.py:alice --token-file alice.token --m-up 0 --group peers.jsonl
-    --signing-key alice.key
 
     repshare join http://127.0.0.1:8000 --party party.py:alice --name alice --task digits --rounds 50
 
@@ -110,7 +88,7 @@ def join(
         token = f"the token file {connection.token_file} can be read by other users of this machine"
         say(console, f"warning: {token}: chmod 600 {connection.token_file}", "yellow")
     if work.dry_run:
-        _preview(make_client(party, connection.name or "client", work, policy), work, secure, console)
+        _preview(make_client(party, connection.name or "client", work, policy), work, console)
         return
     if not url:
         raise ConfigError("give the relay's address, as in repshare join https://relay.example.org")
@@ -129,101 +107,52 @@ def join(
             accept_space=connection.accept_space,
         )
         client = make()
-        group = _secure(exchange, membership, secure, client.policy) if secure.group else None
         if not task.group_members:
-            client.exchange = group or exchange
-        if group is not None and client.policy.noise_shares > 1:
-            from repshare.privacy.guard import check_shares
-
-            say(console, check_shares(client.policy, len(group.members), group.required))
+            client.exchange = exchange
         show_log(console, "repshare.secure")
         check_fit(client, membership)
-        if group is not None or not task.group_members:  # else nobody is there yet
+        if not task.group_members:  # else nobody is there yet
             client.check_exposure()
         if work.approve:
-            _preview(make(), work, secure, console)
+            _preview(make(), work, console)
             ask(console)
         state = State(folder, client, membership)
         with state.folder:
             if work.approve:
                 state.audit.approve()
-            if task.group_members and group is None:
-                group = _gather(exchange, state, secure, console)
+            group = _gather(exchange, state, connection.step_patience, console) if task.group_members else None
             if group is not None:
-                group.keep_in(state.total)
                 client.exchange = group
             run_rounds(state, exchange, work, console, reconnected="the relay is back", group=group)
 
 
-def _preview(client: "Client", work: WorkOptions, secure: SecureSumOptions, console: Console) -> None:
+def _preview(client: "Client", work: WorkOptions, console: Console) -> None:
     from repshare.party.state import reported
 
     also = ["the token and the request for a teacher"]
-    if secure.group is not None:
-        _check_shares_sums_only(client.policy)
-        also = ["the token, the members' names, and a key with a signature in the sum's first step"]
     if work.report:
         also.append(f"what --report sends: {', '.join(reported(client))}")
-    show_preview(client, console, also=also, group=_describe_group(secure))
+    show_preview(client, console, also=also)
 
 
-def _describe_group(secure: SecureSumOptions) -> "Together | None":
-    from repshare.exchange.keys import Trust
-    from repshare.secure import Together, usual_threshold
-
-    if secure.group is None:
-        return None
-    members = len(dict(Trust(secure.group))) if secure.group.exists() else 1
-    return Together(members, secure.threshold or usual_threshold(members))
-
-
-def _check_shares_sums_only(policy: Policy) -> None:
-    if policy.m_up:
-        raise ConfigError("observations are one client's own, and no sum hides them: --m-up 0")
-
-
-def _secure(
-    relay: "RelayExchange", membership: "Membership", secure: SecureSumOptions, policy: Policy
-) -> "SecureExchange":
-    from repshare.exchange.keys import Key, Trust
-    from repshare.secure import RelayMeetings, SecureExchange
-
-    _check_shares_sums_only(policy)
-    if secure.group is None or secure.signing_key is None or not secure.group.exists():
-        raise ConfigError(f"there is no trust file {secure.group}: see repshare keys trust")
-    members = dict(Trust(secure.group))
-    return SecureExchange(
-        membership.agreed,
-        membership.client,
-        RelayMeetings(relay),
-        task_name=membership.task,
-        key=Key.read(secure.signing_key),
-        members=members,
-        threshold=secure.threshold,
-        patience=secure.step_patience,
-    )
-
-
-def _gather(relay: "RelayExchange", state: "State", secure: SecureSumOptions, console: Console) -> "SecureExchange":
+def _gather(relay: "RelayExchange", state: "State", patience: float, console: Console) -> "GroupExchange":
     """The connection to a group whose members the relay proposes."""
     from repshare.party.grouping import count_company
     from repshare.privacy.guard import check_shares
-    from repshare.secure import GatheredExchange
+    from repshare.secure import GroupExchange, RelayMeetings
 
     task, policy = state.membership.agreed, state.client.policy
-    if secure.threshold:
-        raise ConfigError("in the task's group all who meet take part in a sum: leave --threshold out")
     if policy.noise_shares > 1:
-        say(console, check_shares(policy, task.group_members, task.group_members))
-    return GatheredExchange(
+        say(console, check_shares(policy, task.group_members))
+    return GroupExchange(
         task,
         state.membership.client,
-        relay,
+        RelayMeetings(relay),
         task_name=state.membership.task,
         folder=state.folder.path,
         own=state.client.learner.shared_counts(),
         company=count_company(state.client),
-        patience=secure.step_patience,
+        patience=patience,
         tell=lambda told: say(console, told),
     )
 

@@ -1,4 +1,4 @@
-"""`repshare peer`: train with others without a server; and `repshare keys`: who they are."""
+"""`repshare peer`: train with others without a server; and `repshare keys`: who you are."""
 
 from contextlib import closing
 from dataclasses import dataclass
@@ -26,11 +26,11 @@ class PeerOptions:
     name: str
     """This client's name. Other peers know it by its key."""
     key: Path
-    """Key that signs this client's releases, made by `repshare keys new`."""
+    """Key that signs this client's releases, made by `repshare keys`."""
     task: str = "task"
     """Name of the collaboration, the same for all peers."""
     trust: Path | None = None
-    """Trust file: which key belongs to which peer. See `repshare keys trust`."""
+    """Trust file: which key belongs to which peer, a line {"name": "bob", "key": "…"} each."""
     first_use: bool = False
     """Trust the first key seen for a name that is not in the trust file, and save it there."""
     listen: tuple[str, ...] = ()
@@ -73,7 +73,7 @@ def peer(
     --m-down is the number of peers asked in a round. Options that differ from their default override the policy in
     the party's file.
 
-    repshare keys new alice.key
+    repshare keys alice.key
 
     repshare peer --party party.py:alice --name alice --key alice.key --trust peers.jsonl --listen tcp/0.0.0.0:7447
 
@@ -119,7 +119,7 @@ def peer(
             connect=options.connect,
             multicast=options.multicast,
             tls=Tls(options.ca, options.cert, options.cert_key, options.mutual),
-            store=database.store("peers"),
+            store=database.store("board"),
             timeout=options.timeout,
         )
         if work.approve:
@@ -142,56 +142,19 @@ def _agree(client: "Client", options: PeerOptions) -> "Task":
     return client.learner.task(norm_bound=bound)
 
 
-def new(path: Path, /) -> None:
-    """Make a key, keep it in a file that only you can read, and print its public half for the other peers.
+def keys(path: Path, /) -> None:
+    """Print the public half of a key, for the other peers. Where there is no file, a new key is made and kept there.
 
-    repshare keys new alice.key
+    Others add it to their trust file, a line for each peer: {"name": "alice", "key": "3b6a…"}. Send it to them over a
+    channel that you trust.
+
+    repshare keys alice.key
 
     Args:
-        path: The file to write. It must not exist yet.
+        path: The file, which only you can read.
     """
     from repshare.exchange.keys import Key
 
-    key = Key.new()
-    key.write(path)
-    print(key.public.hex())
-
-
-def show(path: Path, /) -> None:
-    """Print the public half of a key, or the peers in a trust file.
-
-    repshare keys show alice.key
-
-    repshare keys show peers.jsonl
-
-    Args:
-        path: A key or a trust file.
-    """
-    from repshare.exchange.keys import Key, Trust
-
-    if not path.is_file():
-        raise ConfigError(f"there is no file {path}")
-    if path.read_bytes().startswith(b"-----BEGIN"):
-        public = Key.read(path).public.hex()
-        print(public)
-        return
-    for name, key in Trust(path):
-        print(f"{key.hex()}  {name}")
-
-
-def trust(name: str, key: str, /, file: Path = Path("peers.jsonl")) -> None:
-    """Trust this public key for this peer. Get the key from the peer over a channel you trust.
-
-    repshare keys trust bob 3b6a27bcceb6a42d62a3a8d02a6f0d73653215771de243a63ac048a18b59da29
-
-    Args:
-        name: The peer's name.
-        key: The peer's public key, as `repshare keys new` printed it.
-        file: The trust file. It is created if it does not exist.
-    """
-    from repshare.exchange.keys import Trust, parse_public
-    from repshare.exchange.network import check_name
-
-    check_name(name)
-    Trust(file).add(name, parse_public(key))
-    print(f"{name} is trusted now: {file}")
+    if not path.exists():
+        Key.new().write(path)
+    print(Key.read(path).public.hex())

@@ -14,12 +14,11 @@ from repshare.errors import ConfigError
 if TYPE_CHECKING:
     from repshare.client import Client
     from repshare.samples import Samples
-    from repshare.secure import Together
     from repshare.sharing.representations import Release
 
 
-def show_preview(client: "Client", console: Console, *, also: Sequence[str], group: "Together | None" = None) -> None:
-    """Show what would leave in a round, and what `also` would; `group`, if it enters a secure sum of one."""
+def show_preview(client: "Client", console: Console, *, also: Sequence[str]) -> None:
+    """Show what would leave in a round, and what `also` would."""
     from repshare.party.audit import describe_release, read_limits
     from repshare.sharing import wire
 
@@ -29,24 +28,15 @@ def show_preview(client: "Client", console: Console, *, also: Sequence[str], gro
     release, described = wire.decode_release(body), learner.describe()
     for line in list_data(client.samples, client.test):
         say(console, line)
-    title = "what leaves in a round" if group is None else "what enters the sum in a round"
-    console.print(make_table(*_rows(client, release, space.get("agreement")), title))
+    console.print(make_table(*_rows(client, release, space.get("agreement")), "what leaves in a round"))
     count = len(release.means.labels) + len(release.observations.labels)
     vectors = f"{count} vectors of {learner.dimension} numbers"
-    if group is None:
-        say(console, f"{vectors} ({described.precision}), their classes and counts: {len(body):,} bytes a round")
-    else:
-        from repshare.secure import masked_bytes
-
-        numbers = learner.task().totals_size
-        size = f"{masked_bytes(numbers):,} bytes a round"
-        say(console, f"{vectors} are added to those of the others. What leaves, the same for all classes:")
-        say(console, f"{numbers} whole numbers, masked: {size}. Only the group's total can be read")
+    say(console, f"{vectors} ({described.precision}), their classes and counts: {len(body):,} bytes a round")
     made = ", weighted by what the classifier still needs of each sample" if space else ""
     say(console, f"Each is an average of representations: {described.representation}{made}")
     if space:
         _show_space(space, console)
-    exposure = client.exposure(None if group is None else group.behind)
+    exposure = client.exposure()
     if exposure is not None:
         accepted = "accepted by --accept-exposure" if client.policy.accept_exposure else "refused: nothing leaves"
         allowed = "allowed" if exposure.allowed else accepted

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from repshare.exchange.peer import PeerExchange
     from repshare.exchange.relay import RelayExchange
     from repshare.party.state import OwnRecord, State
-    from repshare.secure import SecureExchange
+    from repshare.secure import GroupExchange
 
 REMIND_SECONDS = 60.0  # between two lines that say what is waited for
 
@@ -32,7 +32,7 @@ def run_rounds(
     console: Console,
     *,
     reconnected: str = "",
-    group: "SecureExchange | None" = None,
+    group: "GroupExchange | None" = None,
 ) -> None:
     """Continue round after round from where the state is. `reconnected` is printed after trouble."""
     from repshare.exchange.relay import RelayExchange
@@ -74,7 +74,7 @@ def run_rounds(
 def _rounds(
     state: "State",
     exchange: "RelayExchange | PeerExchange",
-    group: "SecureExchange | None",
+    group: "GroupExchange | None",
     work: WorkOptions,
     console: Console,
 ) -> "Generator[OwnRecord | None]":

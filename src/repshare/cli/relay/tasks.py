@@ -199,7 +199,7 @@ def _list_task(opened: OpenTask, tokens: list[TokenEntry]) -> dict[str, Any]:
         **asdict(task),
         "columns": _list_columns(task.description),
         "published": board.status(limit=0).clients,
-        "left_out": {each.name: each.reason for each in board.named()},
+        "left_out": opened.left_out(),
         "tokens": [token.grant.name for token in own],
         "expire": {token.grant.name: _end(token) for token in own if token.expires},
     }

@@ -84,14 +84,6 @@ class NewsQuery(CallerQuery):
     wait: float = Field(20, ge=0, le=60, description="seconds")
 
 
-class GroupQuery(Query):
-    """A group."""
-
-    members: tuple[ClientName, ...] = Field(
-        min_length=2, max_length=MOST_MEMBERS, description="the group: all its clients' names"
-    )
-
-
 class CallQuery(Query):
     """A member of a masked group that is ready for a meeting."""
 
@@ -99,22 +91,17 @@ class CallQuery(Query):
     call: str = Field(pattern="^[0-9a-f]{1,32}$", description="any word, another one for each meeting")
     company: int = Field(1, ge=1, le=MOST_MEMBERS, description="newcomers, with it, that it joins others with")
     base: str = Field("", pattern="^[0-9a-f]{0,64}$", description="the last total that it knows; empty: none")
+    fault: str = Field(
+        "", pattern=r"^[^\x00-\x1f\x7f]{0,300}$", description="why it leaves itself out; empty: it does not"
+    )
     patience: float = Field(60, ge=0, le=600, description="seconds to wait for those who are missing, once enough wait")
 
 
-class StepQuery(GroupQuery):
+class StepQuery(Query):
     """A step of a group's meeting."""
 
     number: int = Field(ge=0, le=MOST_NUMBER, description="the meeting's")
     step: int = Field(ge=0, le=STEPS - 1, description="of the meeting")
-
-
-class MessageQuery(StepQuery):
-    """Where a message belongs."""
-
-    patience: float = Field(
-        60, ge=0, le=600, description="seconds until a step ends without the missing members; set by the first member"
-    )
 
 
 def parse_report(body: bytes) -> RoundReport:

@@ -1,65 +1,16 @@
-"""Endpoints for groups that meet here for a secure sum: the relay keeps their messages, and can read only the total."""
+"""Endpoints for a task's masked group: the relay keeps its members' messages, and can read only the total."""
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from repshare.relay.auth import Grant, is_client_name
 from repshare.relay.problems import Problem
-from repshare.relay.routes.schemas import CallQuery, GroupQuery, MessageQuery, StepQuery, parse_query
+from repshare.relay.routes.schemas import CallQuery, StepQuery, parse_query
 from repshare.relay.service import Service
 from repshare.relay.tasks import OpenTask
-from repshare.secure import MOST_MEMBERS, Called, Roll
+from repshare.secure import MOST_MEMBERS, Called, Meetings
 from repshare.sharing import wire
-from repshare.sharing.task import Task
 
-MEMBER_BYTES = 2048  # in a message, for each member: an announcement and a signature take a tenth of that
-VECTORS = 1  # the step in which messages are long: masked totals
-
-
-async def number(service: Service, request: Request) -> Response:
-    """Ask for a group's next meeting."""
-    grant, opened = await service.enter_task(request, "client")
-    members = _members(service, parse_query(GroupQuery, request), grant)
-    found = await service.run(opened.meetings.number, members)
-    begun = await service.run(opened.meetings.begun, members)
-    return JSONResponse({"number": found, "begun": begun})
-
-
-async def put(service: Service, request: Request) -> Response:
-    """Send a message in a meeting.
-
-    Bytes that the relay does not read. A step ends when all members of the step before it have sent a message, or
-    `patience` seconds after the first did.
-    """
-    opened, client = (await service.enter_task(request, "client", own=True)).opened, request.path_params["client"]
-    task = opened.entry.task
-    place = parse_query(MessageQuery, request)
-    members = _members(service, place, request.scope["grant"])
-    service.check_size(len(members) * _vector(task), "a smaller group can meet")
-    longest = (_vector(task) if place.step == VECTORS else 0) + MEMBER_BYTES * len(members)  # see `masking`
-    async with service.receive(request, opened, longest) as body:
-        await service.run(opened.meetings.put, members, place.number, place.step, client, body, place.patience)
-    return Response(b"{}", media_type="application/json")
-
-
-async def get(service: Service, request: Request) -> Response:
-    """Read the messages of a meeting.
-
-    Safetensors bytes, as `repshare.sharing.wire.decode_items` reads them: each member's message.
-    """
-    grant, opened = await service.enter_task(request, "client")
-    place = parse_query(StepQuery, request)
-    members = _members(service, place, grant)
-
-    def read() -> bytes | None:
-        messages = opened.meetings.get(members, place.number, place.step)
-        return None if messages is None else wire.encode_items(messages)
-
-    body = await service.run_alone(read)
-    if body is None:
-        return Response(status_code=204)
-    service.reserve(request, len(body))
-    return Response(body, media_type="application/octet-stream")
+MESSAGE_BYTES = 2048  # beside the numbers: keys and signatures take a tenth of that
 
 
 async def call(service: Service, request: Request) -> Response:
@@ -69,28 +20,62 @@ async def call(service: Service, request: Request) -> Response:
     again with the same `call`.
     """
     opened, client = (await service.enter_task(request, "client", own=True)).opened, request.path_params["client"]
-    asked, kept = parse_query(CallQuery, request), _roll(opened)
+    asked, group = parse_query(CallQuery, request), _group(opened)
 
     def answer() -> Called:
-        invited = [] if kept.has_met() else _invited(service, opened)
-        given = asked.key, asked.call, asked.base, asked.company
-        return kept.call(client, *given, invited=invited, patience=asked.patience)
+        invited = [] if group.has_met() else _invited(service, opened)
+        given = asked.key, asked.call, asked.base, asked.company, asked.fault
+        return group.call(client, *given, invited=invited, patience=asked.patience)
 
     return JSONResponse((await service.run(answer))._asdict())
 
 
-async def roll(service: Service, request: Request) -> Response:
+async def put(service: Service, request: Request) -> Response:
+    """Send a message in a meeting.
+
+    Bytes that the relay does not read. A step ends when all members have sent a message; where one has not
+    `patience` seconds after the first did, the meeting is over.
+    """
+    opened, client = (await service.enter_task(request, "client", own=True)).opened, request.path_params["client"]
+    place, group, longest = parse_query(StepQuery, request), _group(opened), _longest(opened)
+    service.check_size(min(MOST_MEMBERS, opened.entry.task.group_members) * longest, "a smaller group can meet")
+    async with service.receive(request, opened, longest) as body:
+        await service.run(group.put, client, place.number, place.step, body)
+    return Response(b"{}", media_type="application/json")
+
+
+async def get(service: Service, request: Request) -> Response:
+    """Read the messages of a meeting.
+
+    Safetensors bytes, as `repshare.sharing.wire.decode_items` reads them: each member's message.
+    """
+    opened, client = (await service.enter_task(request, "client", own=True)).opened, request.path_params["client"]
+    place, group = parse_query(StepQuery, request), _group(opened)
+
+    def read() -> bytes | None:
+        messages = group.get(client, place.number, place.step)
+        return None if messages is None else wire.encode_items(messages)
+
+    body = await service.run_alone(read)
+    if body is None:
+        return Response(status_code=204)
+    service.reserve(request, len(body))
+    return Response(body, media_type="application/octet-stream")
+
+
+async def members(service: Service, request: Request) -> Response:
     """List the members of a masked group."""
     _, opened = await service.enter_task(request)
-    kept, invited = _roll(opened), await service.run(_invited, service, opened)
-    ready, keys = await service.run(kept.ready), await service.run(kept.keys)
-    return JSONResponse({"invited": invited, "ready": ready, "keys": keys})
+    group, invited = _group(opened), await service.run(_invited, service, opened)
+    ready, keys = await service.run(group.ready), await service.run(group.keys)
+    faults = await service.run(group.faults)
+    return JSONResponse({"invited": invited, "ready": ready, "keys": keys, "left_out": faults})
 
 
-def _roll(opened: OpenTask) -> Roll:
+def _group(opened: OpenTask) -> Meetings:
     if not opened.entry.task.group_members:
         raise Problem("refused", f"the task {opened.entry.name} has no masked group: see --group-members")
-    return Roll(opened.meetings, opened.entry.task.group_members)
+    return opened.meetings
 
 
 def _invited(service: Service, opened: OpenTask) -> list[str]:
@@ -99,15 +84,6 @@ def _invited(service: Service, opened: OpenTask) -> list[str]:
     return sorted({grant.name for grant in grants if grant.task == opened.entry.name and grant.role == "client"})
 
 
-def _members(service: Service, asked: GroupQuery, grant: Grant) -> list[str]:
-    members = sorted(set(asked.members))
-    if len(members) < 2 or not all(map(is_client_name, members)):
-        raise Problem("invalid", f"members must be 2 to {MOST_MEMBERS} names of clients")
-    if not service.options.insecure and grant.name not in members:
-        raise Problem("forbidden", f"{grant.name} is not in the group")
-    return members
-
-
-def _vector(task: Task) -> int:
-    """Return the bytes of a masked total."""
-    return 8 * task.totals_size
+def _longest(opened: OpenTask) -> int:
+    """Return the bytes of the longest message: a masked release."""
+    return 8 * opened.entry.task.totals_size + MESSAGE_BYTES
