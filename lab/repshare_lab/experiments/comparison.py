@@ -18,6 +18,7 @@ from repshare.methods import METHODS, Method
 from repshare.randomness import numpy_stream
 from repshare.records import Journal, Line
 from repshare.space.exposure import PROMISED, Exposure
+from repshare.space.space import Space
 from repshare_lab.config import METHODS as USUAL
 from repshare_lab.config import ResolvedSetting, Run, Setting
 from repshare_lab.data import Splits, histogram, load
@@ -175,20 +176,24 @@ def checkpoints(folder: RunFolder, name: str) -> States:
     return States(folder.path / "checkpoints" / name)
 
 
-def tell_exposure(runs: Sequence[Run[ResolvedSetting]], example: Inputs, classes: int) -> str:
+def tell_exposure(
+    runs: Sequence[Run[ResolvedSetting]], example: Inputs, classes: int, space: Space | None = None
+) -> str:
     """Tell what a client's release of CS shows of single samples, by the exposure rule; nothing without such runs.
 
     Args:
         runs: The runs; only those of CS without noise count.
         example: A batch of inputs.
         classes: The number of classes.
+        space: The space, if it is a backbone.
     """
     areas = []
     for run in runs:
         if run.method == "CS" and run.setting.policy.epsilon is None:
             own = run.setting.samples // run.setting.clients
             behind = own - int(run.setting.policy.held_out * own)
-            areas.append(Exposure(make_agreement(run, example).space.dimension, classes, behind, sums=False).auc)
+            dimension = (space or make_agreement(run, example).space).dimension
+            areas.append(Exposure(dimension, classes, behind, sums=False).auc)
     if not areas:
         return ""
     told = " to ".join(dict.fromkeys(f"{area:.2f}" for area in (min(areas), max(areas))))

@@ -6,6 +6,9 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.console import Console
+
+from repshare.cli.terminal import watch_mapping
 from repshare.config import FEWEST, Policy
 from repshare.errors import ConfigError
 from repshare.fields import check_least, check_within
@@ -51,6 +54,9 @@ class WorkOptions:
     """PyTorch device on which to train. auto: a GPU (cuda, mps) if there is one, else cpu."""
     threads: int | None = None
     """Number of threads. Default: PyTorch's choice."""
+    keep_vectors: bool = False
+    """Keep the vectors of a backbone in the state folder, so that another start maps no sample again.
+    They tell nearly as much of your samples as these; only you may read them."""
     report: bool = False
     """Send accuracies, losses, bytes, ε and the model's size and type to the relay's page after each round.
     None of it is needed to take part, and no ε covers accuracies and losses."""
@@ -97,6 +103,10 @@ def make_client(
         torch.set_num_threads(work.threads)
     party = _load(reference, name, work)
     space = agree(party, task)
+    if space is not None:
+        cache = folder / "vectors" if folder is not None and work.keep_vectors else None
+        watch = watch_mapping(Console(stderr=True))
+        space = space._replace(space=space.space.attended(cache=cache, watch=watch))
     data, test = read_data(party, space)
     policy = _merge_policies(party, policy, 1 if task is None else task.minimum_count)
     if policy.prefer_own is None:

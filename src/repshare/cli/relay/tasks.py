@@ -48,7 +48,9 @@ class AgreementOptions:
     class_names: tuple[str, ...] = ()
     """Names of the classes, in the order of their labels. A client with others is refused."""
     space: tuple[str, ...] = ()
-    """The space: patches (images), fourier (tables), or a module as file.py:function, of which the task states a hash.
+    """The space: patches, fourier, efficientnet-lite0 (extra `backbone`), or your own module as file.py:function.
+    A module gets fp32 of (n, channels, height, width) in 0 … 1, from --input-range; it resizes and normalises itself.
+    The task pins its weights by a hash, and what it computes by a probe.
     Default: by the shape."""
     loss: SpaceLoss | None = None
     """Loss of the common classifier. discriminant is the one that takes --epsilon: clients share sums of classes.
@@ -124,6 +126,8 @@ def _agree(values: TaskValues, options: AgreementOptions) -> dict[str, Any]:
         common = Agreement.of_table(columns, names, options=words[1:], loss=usual, shrinkage=options.shrinkage)
     else:
         space = choose(words, example, 0)
+        if space.name == "backbone" and len(shape) == 3 and inputs is None:
+            raise ConfigError("a backbone of images needs --input-range, such as 0 255, which becomes 0 … 1 for it")
         if isinstance(space, Fourier) and inputs is not None:
             numbers = len(space.low)
             space, inputs = replace(space, low=(inputs[0],) * numbers, high=(inputs[1],) * numbers), None
