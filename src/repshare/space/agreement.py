@@ -112,6 +112,8 @@ class Agreement(NamedTuple):
         Args:
             policy: The client's.
         """
+        if policy.own_mix and self.loss != "squared":
+            raise ConfigError("own_mix is for the loss squared: the loss discriminant reads totals by own samples")
         if self.loss == "discriminant":
             return replace(policy, precision="fp32")  # fp16 would add as much as the noise to large sums
         if policy.epsilon is not None:
@@ -266,7 +268,7 @@ class Agreement(NamedTuple):
         Args:
             samples: The samples that it is tried on.
         """
-        return self.space.examine(samples.batch(np.arange(min(8, len(samples))))[0])
+        return self.space.examine(self.prepare(samples.batch(np.arange(min(8, len(samples))))[0]))
 
     def check_range(self, least: float, largest: float, name: str) -> None:
         """Raise DataError, naming both sides, if a client's inputs are not in the range agreed on.
