@@ -34,7 +34,7 @@ DIVISIONS: dict[str, dict[str, Any]] = {
 SKEWED = "N=100, Dirichlet 0.1"
 ROUNDS = (1, 5, 20)  # after which methods are compared
 HELD_OUT = range(SAMPLES, SAMPLES + 2000)  # training samples by which rates are chosen
-RATES, EPOCHS = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2), (1, 5)
+RATES, EPOCHS = (3e-3, 1e-2, 3e-2, 1e-1, 3e-1), (1, 5)
 POOLED, FEDAVG, OWN_MIX = "pooled", "FedAvg of the head", "CS, own mix"
 METHODS = {"CA": "CA", "CS": "CS", OWN_MIX: "CS", "AFL": "AFL", POOLED: "CA"}
 

@@ -28,6 +28,7 @@ from repshare_lab.results.findings import clients_differ, summarise_own
 from repshare_lab.results.records import RunFolder, group, read_setting, summarise
 from repshare_lab.simulation import Checkpoint, Workers, following, resolve, simulate
 from repshare_lab.simulation.checkpoint import States
+from repshare_lab.simulation.embedding import embed
 from repshare_lab.simulation.plan import deal, has_space, make_agreement, make_plan, make_run, make_task
 from repshare_lab.simulation.pools import choose_workers
 from repshare_lab.simulation.schedule import is_ever_tested
@@ -278,6 +279,8 @@ def compare(
     found = splits or load(dataset)
     wanted = Setting(dataset=dataset, **options)
     setting = resolve(wanted if folder is None else keep_begun(wanted, Path(folder)), found)
+    if any(method.in_space for method in choose_methods(methods, setting).values()):
+        found = embed(found, setting, setting.samples)
     runs = plan_comparison(setting, _choose_usual(methods, setting, found, tell), seeds, found)
     with ExitStack() as stack:
         path = stack.enter_context(TemporaryDirectory()) if folder is None else folder

@@ -11,6 +11,8 @@ from rich.table import Table
 
 from repshare.imports import visible
 
+SLOW_SECONDS = 2.0  # from which on it is worth a line
+
 
 def say(console: Console, text: str, style: str = "") -> None:
     """Print a line on the terminal, as it is."""
@@ -52,6 +54,7 @@ def watch_mapping(console: Console) -> Callable[[int, int], None]:
         if done == total:
             bar.stop()
             bar.remove_task(bar.task_ids[-1])
-            say(console, f"{total:,} samples were mapped in {seconds:,.0f} seconds: {told}")
+            if seconds > SLOW_SECONDS:
+                say(console, f"{total:,} samples were mapped in {seconds:,.0f} seconds: {told}")
 
     return watch

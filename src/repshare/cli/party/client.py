@@ -55,8 +55,8 @@ class WorkOptions:
     threads: int | None = None
     """Number of threads. Default: PyTorch's choice."""
     keep_vectors: bool = False
-    """Keep the vectors of a backbone in the state folder, so that another start maps no sample again.
-    They tell nearly as much of your samples as these; only you may read them."""
+    """Keep the vectors of a backbone, in a folder beside the state folder, so that another start maps no sample again.
+    They tell nearly as much as your samples; only you may read them."""
     report: bool = False
     """Send accuracies, losses, bytes, ε and the model's size and type to the relay's page after each round.
     None of it is needed to take part, and no ε covers accuracies and losses."""
@@ -104,7 +104,8 @@ def make_client(
     party = _load(reference, name, work)
     space = agree(party, task)
     if space is not None:
-        cache = folder / "vectors" if folder is not None and work.keep_vectors else None
+        # beside the state folder, which begins with the client's first round
+        cache = folder.with_name(f"{folder.name}.vectors") if folder is not None and work.keep_vectors else None
         watch = watch_mapping(Console(stderr=True))
         space = space._replace(space=space.space.attended(cache=cache, watch=watch))
     data, test = read_data(party, space)
