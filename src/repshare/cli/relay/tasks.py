@@ -104,7 +104,7 @@ def _agree(values: TaskValues, options: AgreementOptions) -> dict[str, Any]:
         raise ConfigError("a common classifier is the sum of all parts: leave --aggregation and --no-weighted out")
     import numpy as np
 
-    from repshare.space import Fourier, choose, exposure, shorten
+    from repshare.space import RECIPES, Fourier, choose, exposure, shorten
     from repshare.space.agreement import Agreement
 
     classes = values.classes or len(options.class_names)
@@ -115,10 +115,13 @@ def _agree(values: TaskValues, options: AgreementOptions) -> dict[str, Any]:
     example, inputs, words, loss = np.zeros((1, *shape), np.float32), options.input_range, options.space, options.loss
     group_members = values.group_members
     if options.samples_expected and options.members:
-        if words or loss:
-            raise ConfigError("--samples-expected chooses --space and --loss: leave these out, or it")
+        if loss or words[:1] not in ((), *((name,) for name in RECIPES)):
+            raise ConfigError(
+                "--samples-expected chooses --loss and, but for a recipe, --space: leave these out, or it"
+            )
         chosen = exposure.propose(options.samples_expected, options.members, classes)
-        words, loss = shorten(chosen.numbers, example), "discriminant" if chosen.noisy else "squared"
+        words = (*words, f"components={chosen.numbers}") if words else shorten(chosen.numbers, example)
+        loss = "discriminant" if chosen.noisy else "squared"
         print(chosen, file=sys.stderr)
         group_members = values.group_members or chosen.group_members
     if columns:
