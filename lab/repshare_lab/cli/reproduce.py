@@ -26,7 +26,7 @@ What = Literal[
     "table", "start", "ablation", "curves", "tsne", "traffic", "bound", "topologies", "privacy", "partners",
     "skew", "absence", "precision", "unseen", "discriminator", "averages", "codes", "length", "models", "clients",
     "space", "compute", "rates", "field",
-    "leakage", "faults",
+    "leakage", "faults", "backbone",
 ]  # fmt: skip
 
 
@@ -59,7 +59,8 @@ def reproduce(
     space by its dimension, and by rounds. compute: a ResNet9 that computes with fewer bits.
 
     leakage: attacks on what a relay sees of a common space (also digits, breast_cancer). faults: clients with wrong
-    labels, counts or rows, and what votes on parts do about them.
+    labels, counts or rows, and what votes on parts do about them. backbone: CS in a pretrained network's features,
+    beside AFL and FedAvg of a linear head (cifar10, extra backbone).
 
     field: thirty methods, each beside its controls, and rates, chosen for them. topologies: RS without a relay.
 

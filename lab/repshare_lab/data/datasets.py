@@ -54,6 +54,8 @@ class Splits:
     """Whether a simulation standardises the inputs: those of built-in images and tables."""
     notes: tuple[str, ...] = ()
     """What was done to the samples when they were read."""
+    embedded: Any = None
+    """The same samples in the space of a backbone, for methods that learn there: see `simulation.embedding`."""
 
     def __iter__(self) -> Iterator[Any]:
         yield from (self.train, self.test, self.classes)

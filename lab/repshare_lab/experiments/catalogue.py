@@ -1,6 +1,7 @@
 """Every table, figure and study by its name."""
 
 from repshare_lab.experiments.ablation import ABLATION
+from repshare_lab.experiments.backbone import BACKBONE
 from repshare_lab.experiments.bound import BOUND
 from repshare_lab.experiments.curves import CURVES, START
 from repshare_lab.experiments.experiment import Experiment
@@ -16,5 +17,5 @@ from repshare_lab.experiments.traffic import TRAFFIC
 from repshare_lab.experiments.tsne import TSNE_FIGURE
 
 PAPER = (TABLE, START, ABLATION, CURVES, TSNE_FIGURE, TRAFFIC, BOUND)
-BEYOND = (TOPOLOGIES, PRIVACY, PARTNERS, *STUDIES, RATES, FIELD, LEAKAGE, FAULTS)
+BEYOND = (TOPOLOGIES, PRIVACY, PARTNERS, *STUDIES, RATES, FIELD, LEAKAGE, FAULTS, BACKBONE)
 EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in PAPER + BEYOND}

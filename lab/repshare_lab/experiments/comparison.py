@@ -17,6 +17,7 @@ from repshare.methods import METHODS, Method
 from repshare.randomness import numpy_stream
 from repshare.records import Journal, Line
 from repshare.space.exposure import PROMISED, Exposure
+from repshare.space.space import Space
 from repshare_lab.config import METHODS as USUAL
 from repshare_lab.config import ResolvedSetting, Run, Setting
 from repshare_lab.data import Splits, histogram, load
@@ -26,6 +27,7 @@ from repshare_lab.results.findings import clients_differ, summarise_own
 from repshare_lab.results.records import RunFolder, group, read_setting, summarise
 from repshare_lab.simulation import Checkpoint, Workers, following, resolve, simulate
 from repshare_lab.simulation.checkpoint import States
+from repshare_lab.simulation.embedding import embed
 from repshare_lab.simulation.plan import deal, has_space, make_agreement, make_plan, make_run, make_task
 from repshare_lab.simulation.pools import choose_workers
 from repshare_lab.simulation.schedule import is_ever_tested
@@ -155,20 +157,24 @@ def checkpoints(folder: RunFolder, name: str) -> States:
     return States(folder.path / "checkpoints" / name)
 
 
-def tell_exposure(runs: Sequence[Run[ResolvedSetting]], example: Inputs, classes: int) -> str:
+def tell_exposure(
+    runs: Sequence[Run[ResolvedSetting]], example: Inputs, classes: int, space: Space | None = None
+) -> str:
     """Tell what a client's release of CS shows of single samples, by the exposure rule; nothing without such runs.
 
     Args:
         runs: The runs; only those of CS without noise count.
         example: A batch of inputs.
         classes: The number of classes.
+        space: The space, if it is a backbone.
     """
     areas = []
     for run in runs:
         if run.method == "CS" and run.setting.policy.epsilon is None:
             own = run.setting.samples // run.setting.clients
             behind = own - int(run.setting.policy.held_out * own)
-            areas.append(Exposure(make_agreement(run, example).space.dimension, classes, behind, sums=False).auc)
+            dimension = (space or make_agreement(run, example).space).dimension
+            areas.append(Exposure(dimension, classes, behind, sums=False).auc)
     if not areas:
         return ""
     told = " to ".join(dict.fromkeys(f"{area:.2f}" for area in (min(areas), max(areas))))
@@ -252,6 +258,8 @@ def compare(
     found = splits or load(dataset)
     wanted = Setting(dataset=dataset, **options)
     setting = resolve(wanted if folder is None else keep_begun(wanted, Path(folder)), found)
+    if any(method.in_space for method in choose_methods(methods, setting).values()):
+        found = embed(found, setting, setting.samples)
     runs = plan_comparison(setting, _choose_usual(methods, setting, found, tell), seeds, found)
     with ExitStack() as stack:
         path = stack.enter_context(TemporaryDirectory()) if folder is None else folder

@@ -127,3 +127,10 @@ class Average(Server):
             for kind in ("total ", "like ")
         )
         self._sum, self._body = Sum(round, samples, totals, like), None
+
+
+class ArrayAverage(Average):
+    """The same of arrays that are not a network's: it begins with nothing."""
+
+    def __init__(self, task: Task, start: Network | None = None, options: Any = None) -> None:
+        super().__init__(task)

@@ -16,13 +16,15 @@ from repshare.network.models import Network, split
 from repshare.randomness import derive, numpy_stream
 from repshare.samples import change_tensors, choose_device
 from repshare.sharing.task import Task
-from repshare.space import choose
+from repshare.space import choose, describe, read
 from repshare.space.agreement import Agreement
+from repshare.space.space import Space
 from repshare_lab.config import ResolvedSetting, Run, Setting
-from repshare_lab.data import Splits, partition
+from repshare_lab.data import Dataset, Splits, partition
 from repshare_lab.data.arrays import Inputs, take
 from repshare_lab.methods import find_method
 from repshare_lab.networks import build
+from repshare_lab.simulation.embedding import embed, is_backbone
 from repshare_lab.threads import one_thread
 
 
@@ -71,6 +73,7 @@ class Plan(NamedTuple):
     dealt: NDArray[np.int64]  # sample indices, client after client
     starts: NDArray[np.int64]  # (clients + 1,)  where each client's begin in `dealt`
     sizes: dict[str, int]  # of the data, which a model is built for
+    space: Space | None = None  # a backbone, whose vectors the inputs are
 
     @property
     def clients(self) -> int:
@@ -158,6 +161,13 @@ def space_rounds(setting: Setting) -> int:
     return setting.space_rounds or USUAL.get(setting.dataset, OTHER_DATA).space_rounds
 
 
+def agree(plan: Plan) -> Agreement:
+    """The agreement of the plan's clients. In a backbone's space, it is of vectors."""
+    if plan.space is None:
+        return make_agreement(plan.run, take(plan.train_inputs, slice(1)))
+    return Agreement(plan.space, plan.run.setting.loss, plan.run.setting.shrinkage)
+
+
 def make_agreement(run: Run[Setting], example: Inputs) -> Agreement:
     """The agreement of the run's clients: a space for inputs like the example (a batch)."""
     setting = run.setting
@@ -186,26 +196,34 @@ def as_tensors(inputs: Inputs, *, copied: bool = False) -> Any:
 
 def make_plan(run: Run[ResolvedSetting], splits: Splits) -> Plan:
     """Take the first samples, standardise what is to be by training samples alone, deal them out."""
-    sizes = measure(splits)
-    splits = splits.first(run.setting.samples).prepared(standardise=run.setting.standardise)
+    sizes, space = measure(splits), None
+    if find_method(run.method).in_space and is_backbone(run.setting):
+        splits = embed(splits, run.setting, run.setting.samples)
+        space, vectors, tested = splits.embedded.space, splits.embedded.train, splits.embedded.test
+        train = Dataset(vectors[: run.setting.samples], splits.train.labels[: run.setting.samples])
+        splits = replace(splits, train=train, test=Dataset(tested[: len(splits.test.labels)], splits.test.labels))
+    else:
+        splits = splits.first(run.setting.samples).prepared(standardise=run.setting.standardise)
     parts = deal(run.setting, splits.train.labels, numpy_stream(run.seed, "partition"))
     if find_method(run.method).models == "pooled":
         parts = [np.sort(np.concatenate(parts))]
     starts = np.cumsum([0, *map(len, parts)])
     data = *splits.train, *splits.test, np.concatenate(parts), starts
-    plan = Plan(run, splits.classes, *data, sizes)
+    plan = Plan(run, splits.classes, *data, sizes, space)
     rows = [plan.part(client) for client in sorted(choose_noisy(run.setting, run.seed, plan.clients))]
+    if rows and space is not None:
+        raise ConfigError("partners' images are noise before a backbone maps them, once for all: leave noise out")
     return plan._replace(train_inputs=_whiten(plan.train_inputs, np.concatenate(rows), run.seed)) if rows else plan
 
 
 def choose_noisy(setting: Setting, seed: int, clients: int) -> frozenset[int]:
-    """Return the clients whose inputs are noise: a function of the setting and the seed alone."""
+    """The clients whose inputs are noise: a function of the setting and the seed alone."""
     count = round(setting.noise_partners * clients)
     return frozenset(numpy_stream(seed, "attackers").permutation(clients)[:count].tolist())
 
 
 def _whiten(inputs: Inputs, rows: NDArray[np.int64], seed: int) -> Inputs:
-    """Return the inputs with white noise in these rows."""
+    """The inputs with white noise in these rows."""
     if isinstance(inputs, dict) or inputs.dtype != np.float32:
         raise ConfigError("noise_partners needs inputs that are one array of real numbers: leave it out")
     inputs = inputs.copy()
@@ -215,7 +233,7 @@ def _whiten(inputs: Inputs, rows: NDArray[np.int64], seed: int) -> Inputs:
 
 def write_plan(plan: Plan, folder: Path) -> None:
     """Put the plan's arrays into files, for other processes to map into their memory."""
-    described: dict[str, Any] = {"sizes": plan.sizes}
+    described: dict[str, Any] = {"sizes": plan.sizes, "space": None if plan.space is None else describe(plan.space)}
     for name in ARRAYS:
         if (value := getattr(plan, name)) is None:
             continue
@@ -229,15 +247,16 @@ def map_plan(run: Run[ResolvedSetting], classes: int, folder: Path) -> Plan:
     """Return the plan whose arrays are in these files: shared by all processes that map them, not copied."""
     described = json.loads((folder / "plan.json").read_text())
 
-    def read(name: str, place: int = 0) -> NDArray[Any]:
+    def mapped(name: str, place: int = 0) -> NDArray[Any]:
         return np.load(folder / f"{name}.{place}.npy", mmap_mode="c")  # type: ignore[no-any-return]
 
     arrays: dict[str, Any] = {
-        name: read(name) if keys is None else {key: read(name, place) for place, key in enumerate(keys)}
+        name: mapped(name) if keys is None else {key: mapped(name, place) for place, key in enumerate(keys)}
         for name, keys in described.items()
         if name in ARRAYS
     }
-    return Plan(run, classes, **arrays, sizes=described["sizes"])
+    space = None if described["space"] is None else read(described["space"])
+    return Plan(run, classes, sizes=described["sizes"], space=space, **arrays)
 
 
 def deal(setting: Setting, labels: NDArray[np.int64], rng: np.random.Generator) -> list[NDArray[np.int64]]:
@@ -266,7 +285,7 @@ def make_task(plan: Plan) -> Task:
     if method.in_space:
         if not setting.weighted:
             raise ConfigError("a common classifier is the weighted total at a relay: leave weighted, or CS, out")
-        return make_agreement(plan.run, take(plan.train_inputs, slice(1))).task(plan.classes)
+        return agree(plan).task(plan.classes)
     widths = {name: method.width(build_network(plan, name, seed=0)) for name in dict.fromkeys(names)}
     if len(set(widths.values())) > 1:
         listed = ", ".join(f"{width} ({name})" for name, width in widths.items())

@@ -1,9 +1,7 @@
 """Workers in this process or in one for each core."""
 
-import ctypes
 import multiprocessing
 import os
-import platform
 import shutil
 import signal
 import sys
@@ -18,13 +16,12 @@ from typing import Any, Self
 
 from repshare.errors import ConfigError, RepshareError, WorkerFailed
 from repshare.measures import Score, View
+from repshare.space.frozen import keep_freed_memory
 from repshare_lab.simulation.checkpoint import SavedState
 from repshare_lab.simulation.plan import Plan, map_plan, write_plan
 from repshare_lab.simulation.workers import RESIDENT, Bodies, RoundResult, Worker
 from repshare_lab.threads import one_thread
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # as malloc.h numbers them
-KEPT_BYTES = 1 << 30
 NOT_WORKING = (1, 2)  # exit codes of a process that ended before it waited for a question: in the script that it ran
 
 
@@ -214,18 +211,10 @@ class Processes(Workers):
             ) from error
 
 
-def _keep_freed_memory() -> None:
-    """Let glibc give freed memory to the next step, not to the system and back: a fifth of a ResNet's CPU time."""
-    if platform.libc_ver()[0] == "glibc":
-        libc = ctypes.CDLL("libc.so.6")
-        libc.mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)
-        libc.mallopt(M_MMAP_THRESHOLD, KEPT_BYTES)
-
-
 def _work(line: "Connection[Any, Any]", resident: int) -> None:
     """Run a worker process: answer questions until the connection is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # what Ctrl-C means is for the parent to say
-    _keep_freed_memory()
+    keep_freed_memory()
     worker: Worker | None = None
     while True:
         try:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from repshare.measures import Representation
 from repshare.sharing.representations import Floats
 from repshare.sharing.sums import Sums
 from repshare.space.agreement import BATCH, Agreement
@@ -65,6 +66,7 @@ class SharedAgreement(Agreement):
 
     def __init__(self, *_: Any) -> None:
         self.test: Any = None  # samples that all clients are tested on
+        self.has_vectors = False  # whether samples are vectors of a backbone already
         self._test_vectors: tuple[Floats, float] | None = None
         self._total: tuple[bytes, Total | Sums | None] = b"", None
         self._scored: tuple[Linear, Floats] | None = None
@@ -74,8 +76,20 @@ class SharedAgreement(Agreement):
         """Nothing leaves this process."""
         return True
 
+    def vectors(self, inputs: Any) -> Floats:
+        """Map a batch of inputs to the space (n, d)."""
+        return as_array(inputs) if self.has_vectors else super().vectors(inputs)
+
+    def representation(self, samples: Any) -> Representation:
+        """Describe what a vector is made of. That of a backbone was examined when samples were mapped."""
+        if self.has_vectors:
+            return Representation(self.space.dimension, 0, 0, is_inputs=False, source="a backbone")
+        return super().representation(samples)
+
     def embed(self, samples: Any, *, at_once: bool = True) -> tuple[Floats, float]:
         """Map samples to the space, or remember; beside them, the seconds that it takes without a memory."""
+        if self.has_vectors:
+            return np.concatenate([as_array(inputs) for inputs, _ in samples.in_order(len(samples))]), 0.0
         if samples is self.test:
             self._test_vectors = self._test_vectors or super().embed(samples)
             return self._test_vectors

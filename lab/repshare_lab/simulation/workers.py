@@ -15,10 +15,9 @@ from repshare.exchange import Exchange
 from repshare.measures import Score, View
 from repshare.randomness import derive
 from repshare.samples import Samples
-from repshare_lab.data.arrays import take
 from repshare_lab.methods import find_method
 from repshare_lab.simulation.checkpoint import SavedState, States
-from repshare_lab.simulation.plan import Plan, as_tensors, build_model, make_agreement
+from repshare_lab.simulation.plan import Plan, agree, as_tensors, build_model
 from repshare_lab.simulation.shared_space import SharedAgreement
 from repshare_lab.threads import compute_with_one_thread
 
@@ -67,8 +66,8 @@ class Worker:
         self.policy = self.method.adapt(plan.run.setting.policy)
         self.space: SharedAgreement | None = None
         if self.method.in_space:
-            self.space = SharedAgreement(*make_agreement(plan.run, take(plan.train_inputs, slice(1))))
-            self.space.test = self.test
+            self.space = SharedAgreement(*agree(plan))
+            self.space.test, self.space.has_vectors = self.test, plan.space is not None
         self.states = States(folder)
         self._clients: OrderedDict[int, Client] = OrderedDict()  # in memory, least recently used first
         self._committed = dict(versions)  # what the last checkpoint lists: not to be removed

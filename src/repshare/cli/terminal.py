@@ -1,13 +1,17 @@
 """Output on the terminal: lines and tables."""
 
 import math
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 
 from rich import box
 from rich.console import Console
+from rich.progress import Progress
 from rich.table import Table
 
 from repshare.imports import visible
+
+SLOW_SECONDS = 2.0  # from which on it is worth a line
 
 
 def say(console: Console, text: str, style: str = "") -> None:
@@ -33,3 +37,24 @@ def traffic(bytes_: float) -> str:
         return "–"
     power = min(int(math.log10(max(bytes_, 1)) // 3), 3)
     return f"{bytes_ / 1000**power:.3g} {('B', 'kB', 'MB', 'GB')[power]}"
+
+
+def watch_mapping(console: Console) -> Callable[[int, int], None]:
+    """A progress bar of samples that a backbone maps, with their speed and the time left; and a line of the whole."""
+    bar, started = Progress(console=console, transient=True), [0.0]
+
+    def watch(done: int, total: int) -> None:
+        if not bar.live.is_started:
+            started[0] = time.monotonic()
+            bar.start()
+            bar.add_task("mapping samples", total=total)
+        seconds = time.monotonic() - started[0]
+        told = f"{done / seconds:,.0f} samples/s" if seconds else ""
+        bar.update(bar.task_ids[-1], completed=done, description=f"mapping samples, {told}")
+        if done == total:
+            bar.stop()
+            bar.remove_task(bar.task_ids[-1])
+            if seconds > SLOW_SECONDS:
+                say(console, f"{total:,} samples were mapped in {seconds:,.0f} seconds: {told}")
+
+    return watch

@@ -12,7 +12,7 @@ from repshare.samples import without_labels
 from repshare.sharing import wire
 from repshare.space import Backbone
 from repshare.space.agreement import Agreement, read_agreement
-from repshare.space.model import Linear, as_probabilities
+from repshare.space.model import OWN_MIX, Linear, as_probabilities
 from repshare.table import check_rows, is_table, read_table
 
 
@@ -28,7 +28,8 @@ class SpaceClassifier(NamedTuple):
     samples: int
     """The number of samples of all clients behind what they share."""
     in_use: str | None = None
-    """Whose classifier it is: that of all clients `together`, or the client's own, `alone`. None: not known."""
+    """Whose classifier it is: that of all clients `together`, the same for the client's `own mix` of classes, or the
+    client's own, `alone`. None: not known."""
 
     def __call__(self, inputs: Any) -> list[str]:
         """The class of each input by name; by number, where the clients agreed on no names."""
@@ -58,7 +59,8 @@ class SpaceClassifier(NamedTuple):
         Args:
             inputs: A batch of inputs, a tensor or an array, as the clients train with.
         """
-        return torch.from_numpy(as_probabilities(self.scores(inputs).numpy(), self.agreement.loss)).float()
+        adjusted, scores = self.in_use == OWN_MIX, self.scores(inputs).numpy()
+        return torch.from_numpy(as_probabilities(scores, self.agreement.loss, logarithms=adjusted)).float()
 
 
 def load_classifier(path: str | Path, *, backbone: str = "") -> SpaceClassifier:

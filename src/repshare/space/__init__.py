@@ -22,7 +22,8 @@ __all__ = [
 ]  # fmt: skip
 
 SPACES = {"patches": "Patches", "fourier": "Fourier", "backbone": "Backbone"}
-_WITH_PYTORCH = {"Backbone": "backbone", "hash_weights": "backbone", "measure": "backbone"}
+_WITH_PYTORCH = dict.fromkeys(("Backbone", "choose_backbone", "hash_weights", "measure"), "backbone")
+RECIPES = ("efficientnet-lite0", "efficientnet-lite2")
 GIVEN = ("shape", "low", "high", "module", "sha256")  # fields that follow from the data or the module
 SMALLEST = 6  # pixels along an edge: anything smaller is a table
 SMALL = 16  # pixels: below, images are too small for the larger filters
@@ -44,23 +45,22 @@ def choose(words: Sequence[str], example: Any, seed: int) -> Space:
     """The space that the words name, for inputs like the example.
 
     Args:
-        words: A name and options, such as `patches filters=32`, or `file.py:function`. Without words: `patches` for
-            images, `fourier` for vectors and tables.
+        words: A name and options, such as `patches filters=32`, a recipe, or `file.py:function`. Without words:
+            `patches` for images, `fourier` for vectors and tables.
         example: A batch of inputs.
         seed: What the space's random numbers are drawn from.
     """
     name, *options = words or ("",)
-    if is_reference(name):
-        if options:
-            raise ConfigError(f"a backbone has no options: leave {' '.join(options)} out")
-        return __getattr__("measure")(name, example)  # type: ignore[no-any-return]
+    if is_reference(name) or name in RECIPES:
+        return __getattr__("choose_backbone")(words, example)  # type: ignore[no-any-return]
     shape = () if isinstance(example, Mapping) else tuple(example.shape[1:])
     images = len(shape) == 3 and min(shape[1:]) >= SMALLEST
     name = name or ("patches" if images else "fourier" if shape else "")
     if name not in ("patches", "fourier"):
         given = f"{name!r}" if name else f"inputs of shape {shape}"
         raise ConfigError(
-            f"no space for {given}: choose patches (images), fourier (vectors), or your own file.py:function"
+            f"no space for {given}: choose patches (images), fourier (vectors), {', '.join(RECIPES)}, or your own "
+            "file.py:function"
         )
     if name == "patches" and len(shape) != 3:
         raise ConfigError(f"the space patches takes images (channels, height, width), not inputs of shape {shape}")

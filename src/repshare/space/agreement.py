@@ -31,7 +31,7 @@ from repshare.space.solution import Total
 from repshare.space.space import Space, as_array, describe, fingerprint
 
 ROUNDED = 0.001  # of a range: what rounding may add to it
-WIDTH = 4.0  # of the range that pixels are brought to: normalised photographs are about as wide
+EXPECTED = {"patches": (-2.0, 2.0), "backbone": (0.0, 1.0)}  # normalised photographs are about as wide as the first
 VERSIONS = {"squared": "-v2"}  # of shared weights, where ρ is voted on: see `solution`
 BATCH = 250  # samples that are embedded at a time
 SLACK = 1.001  # for what fp32 makes of a length
@@ -112,6 +112,8 @@ class Agreement(NamedTuple):
         Args:
             policy: The client's.
         """
+        if policy.own_mix and self.loss != "squared":
+            raise ConfigError("own_mix is for the loss squared: the loss discriminant reads totals by own samples")
         if self.loss == "discriminant":
             return replace(policy, precision="fp32")  # fp16 would add as much as the noise to large sums
         if policy.epsilon is not None:
@@ -199,15 +201,15 @@ class Agreement(NamedTuple):
             )
 
     def prepare(self, inputs: Any) -> Any:
-        """Inputs as the space takes them. Pixels are brought from the stated range to −2 … 2.
+        """Inputs as the space takes them: pixels are brought from the stated range to the one that it expects.
 
         Args:
             inputs: A batch of inputs.
         """
-        if self.inputs is None or self.space.name != "patches":
+        if self.inputs is None or self.space.name not in EXPECTED:
             return inputs
-        low, high = self.inputs
-        return (inputs.float() - low) * (WIDTH / (high - low)) - WIDTH / 2
+        (low, high), (first, last) = self.inputs, EXPECTED[self.space.name]
+        return (inputs.float() - low) * ((last - first) / (high - low)) + first
 
     def vectors(self, inputs: Any) -> Floats:
         """Map a batch of inputs to the space (n, d).
@@ -225,8 +227,8 @@ class Agreement(NamedTuple):
             at_once: Whether in batches. The last bits of a vector may depend on the others of its batch.
         """
         started = time.perf_counter()
-        pieces = [self.vectors(inputs) for inputs, _ in samples.in_order(BATCH if at_once else 1)]
-        return self._checked(np.concatenate(pieces)), time.perf_counter() - started
+        vectors = self.space.embed(samples, self.prepare, BATCH if at_once else 1)
+        return self._checked(vectors), time.perf_counter() - started
 
     def _checked(self, vectors: Floats) -> Floats:
         """Refuse vectors that are not of the space's length, or longer than √d."""
@@ -266,7 +268,7 @@ class Agreement(NamedTuple):
         Args:
             samples: The samples that it is tried on.
         """
-        return self.space.examine(samples.batch(np.arange(min(8, len(samples))))[0])
+        return self.space.examine(self.prepare(samples.batch(np.arange(min(8, len(samples))))[0]))
 
     def check_range(self, least: float, largest: float, name: str) -> None:
         """Raise DataError, naming both sides, if a client's inputs are not in the range agreed on.

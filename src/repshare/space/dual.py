@@ -27,6 +27,7 @@ from repshare.errors import ConfigError, Malformed
 from repshare.sharing.parts import MOST_WEIGHT, SHRINKAGES, Part, as_release, count_samples, weigh_samples
 from repshare.sharing.representations import Floats, Integers, Release
 from repshare.space.model import Doubles, Hits, Linear
+from repshare.space.moments import Moments, check_room, suits_moments
 from repshare.space.solution import Solution, SolutionKey, Total, elect, solve_own
 
 GROWN = 2.0  # times its last value: a gap that grew so much stops momentum. Smaller growth is others' steps
@@ -69,10 +70,13 @@ class Dual:
         self.published = Variables(zeros, zeros)  # what totals count: every step begins here
         self.improved = self.published  # what would be published next
         self.total: Total | None = None
-        gram = _multiply(vectors, vectors)  # (n, n)
+        check_room(*vectors.shape)
+        self._moments = Moments(vectors) if suits_moments(*vectors.shape) else None
+        paired = vectors if self._moments is None else vectors[:VOTERS]
+        gram = _multiply(paired, paired)  # (n, n), or of voters only
         self._hits = self._vote(gram[:VOTERS, :VOTERS], SHRINKAGES)  # (n, len(SHRINKAGES))
         self._alone_hits: Hits | None = None
-        self._gram: Doubles | None = gram
+        self._gram: Doubles | None = gram if self._moments is None else None
         self._factor: tuple[tuple[float, float], Doubles] | None = None
         self._scored: tuple[Linear, Floats] | None = None
         self._counted: Part | None = None  # the fields of this client's part that do not depend on α
@@ -231,7 +235,10 @@ class Dual:
 
     def _solve(self, view: Solution, scores: Doubles, start: Doubles) -> Doubles:
         """Find the α that this client's samples would have, if all clients stepped alike."""
-        solved: Doubles = cho_solve((self._factorise(view), True), self.targets - scores - start, check_finite=False)
+        right = self.targets - scores - start
+        if self._moments is not None:
+            return start + self._moments.solve(view, right)
+        solved: Doubles = cho_solve((self._factorise(view), True), right, check_finite=False)
         return start + solved
 
     def _factorise(self, view: Solution) -> Doubles:

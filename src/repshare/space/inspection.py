@@ -21,7 +21,7 @@ RANGES: dict[str, dict[str, tuple[float, float]]] = {
         "sizes": (2, 16), "filters": (1, 1024), "threshold": (0, 2), "epsilon": (1e-6, 1),
         "grid": (1, 8), "deep": (0, 2048), "deep_grid": (1, 8), "fourier": (0, MOST_DIMENSIONS), "width": (0.1, 10),
     },
-    "backbone": {"features": (1, MOST_DIMENSIONS)},
+    "backbone": {"features": (1, MOST_DIMENSIONS), "probe": (-1e3, 1e3)},
 }  # fmt: skip
 MOST = {  # as `Space.extent` counts
     "dimensions": MOST_DIMENSIONS,

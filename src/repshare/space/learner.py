@@ -30,7 +30,8 @@ from repshare.space.discriminant import Discriminant
 from repshare.space.dual import Dual
 from repshare.space.exposure import Exposure
 from repshare.space.inspection import Findings, check, inspect
-from repshare.space.model import Hits, Linear, SpaceModel, as_probabilities
+from repshare.space.model import OWN_MIX, Hits, Linear, SpaceModel, as_probabilities
+from repshare.space.own_mix import expect_own
 from repshare.space.space import as_array
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ class SpaceLearner(Learner):
         left_out = bool(policy.prefer_own) and len(self.used_rows) <= MOST_LEFT_OUT
         tells = not alone and (self._holds_out or left_out)
         self._judged: tuple[Linear, tuple[Hits, Hits]] | None = None
+        self._adjusted: tuple[Linear, Linear] | None = None
         self.by_itself: Linear | None = self.model.alone() if tells else None
         self._earlier_seconds = seconds + time.perf_counter() - started
         self.representation = agreement.representation(samples)
@@ -183,7 +185,23 @@ class SpaceLearner(Learner):
 
     def classifier(self) -> Linear:
         """The current classifier: all clients'; with `prefer_own`, this client's own where that is better."""
-        return self.by_itself if self.by_itself is not None and self.in_use == ALONE else self.model.linear()
+        if self.by_itself is not None and self.in_use == ALONE:
+            return self.by_itself
+        return self._expect_own(self.model.linear())
+
+    def _expect_own(self, linear: Linear) -> Linear:
+        """With `own_mix`, the same classifier for the client's own class shares, once for each."""
+        if not self._expects_own:
+            return linear
+        if self._adjusted is None or self._adjusted[0] is not linear:
+            vectors, labels = self.held if self._holds_out else self._to_share[:2]
+            counts = np.bincount(as_array(self.samples.labels), minlength=self.classes)
+            self._adjusted = linear, expect_own(linear, counts, vectors, labels)
+        return self._adjusted[1]
+
+    @property
+    def _expects_own(self) -> bool:
+        return self.policy.own_mix and self.model.total is not None
 
     @property
     def in_use(self) -> str | None:
@@ -214,7 +232,8 @@ class SpaceLearner(Learner):
 
     def probabilities(self, scores: Doubles | Floats) -> Doubles:
         """Turn scores into probabilities (n, C). With squared loss they are rough."""
-        return as_probabilities(scores, self.agreement.loss)
+        adjusted = self._expects_own and self.in_use != ALONE
+        return as_probabilities(scores, self.agreement.loss, logarithms=adjusted)
 
     def evaluate(self, samples: Any) -> Score:
         """Count how many of these samples the current classifier gets right."""
@@ -239,7 +258,8 @@ class SpaceLearner(Learner):
         total = self.model.total
         samples = len(self.model.labels) if total is None else int(total.samples)
         arrays, agreement = self.classifier()._asdict(), self.agreement.describe()
-        body = wire.encode_classifier(arrays, agreement=agreement, round=round, samples=samples, in_use=self.in_use)
+        in_use = OWN_MIX if self._expects_own and self.in_use != ALONE else self.in_use
+        body = wire.encode_classifier(arrays, agreement=agreement, round=round, samples=samples, in_use=in_use)
         return {FILE: body}
 
     def state(self) -> dict[str, Any]:
@@ -324,7 +344,8 @@ class SpaceLearner(Learner):
         if not self._holds_out:
             return self._leave_out(linear)
         vectors, labels = self.held
-        together, alone = (each(vectors).argmax(axis=1) == labels for each in (linear, self.by_itself))
+        both = self._expect_own(linear), self.by_itself
+        together, alone = (each(vectors).argmax(axis=1) == labels for each in both)
         return together, alone
 
     def _leave_out(self, linear: Linear) -> tuple[Hits, Hits]:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from repshare.sharing.representations import Floats, Integers, Release
 
 Doubles = NDArray[np.float64]
+OWN_MIX = "own mix"  # the classifier in use is all clients', for one client's class shares
 Hits = NDArray[np.bool_]
 
 
@@ -74,11 +75,14 @@ class SpaceModel(Protocol):
         """Continue from this state."""
 
 
-def as_probabilities(scores: NDArray[np.floating], loss: str) -> Doubles:
-    """Turn scores (n, C) into probabilities. With squared loss they are rough: cut off below 0, they add up to 1."""
+def as_probabilities(scores: NDArray[np.floating], loss: str, *, logarithms: bool = False) -> Doubles:
+    """Turn scores (n, C) into probabilities. With squared loss they are rough: cut off below 0, they add up to 1.
+
+    `logarithms`: scores are logarithms of probabilities, but for a constant, as with the loss discriminant.
+    """
     given = scores.astype(np.float64)
-    if loss == "discriminant":  # logarithms of probabilities, but for a constant
+    if logarithms := logarithms or loss == "discriminant":
         given = np.exp(given - given.max(axis=1, keepdims=True))
-    positive = given.clip(1e-6 if loss != "discriminant" else 0, None)
+    positive = given.clip(0 if logarithms else 1e-6, None)
     shares: Doubles = positive / positive.sum(axis=1, keepdims=True)
     return shares

@@ -8,6 +8,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from repshare.errors import ConfigError
 from repshare.measures import Representation
+from repshare.sharing.representations import Floats
 
 LATER = {"later": True}  # of a field that spaces had not at first: its default is not told, so that their names stay
 
@@ -33,6 +35,11 @@ class Space(Protocol):
         """The shape of an input; none, if it is not known."""
         return ()
 
+    @property
+    def tolerance(self) -> float:
+        """How far two computations of the map may be apart, as a share of a vector's length."""
+        return 1e-3
+
     def __call__(self, inputs: Any) -> Any:
         """Map a batch (n, …) to vectors (n, d) in fp32: a tensor on its device, or an array.
 
@@ -50,6 +57,25 @@ class Space(Protocol):
     def extent(self) -> dict[str, int]:
         """The numbers that memory and time grow with, by the names of `inspection.MOST`."""
         return {"dimensions": self.dimension}
+
+    def embed(self, samples: Any, prepare: Callable[[Any], Any], size: int) -> Floats:
+        """Map all samples to vectors (n, d).
+
+        Args:
+            samples: The samples.
+            prepare: What is done with a batch of inputs before.
+            size: Number of samples in a batch.
+        """
+        return np.concatenate([as_array(self(prepare(inputs))) for inputs, _ in samples.in_order(size)])
+
+    def attended(self, *, cache: Path | None = None, watch: Callable[[int, int], None] | None = None) -> "Space":
+        """The same map with a folder that keeps vectors, where it is slow, and with somebody who watches it.
+
+        Args:
+            cache: The folder.
+            watch: Gets the number of samples that were mapped, and of all.
+        """
+        return self
 
     def graph(self) -> Callable[[Any], Any] | None:
         """The same map of tensors as one graph of any batch size, for ONNX; None: there is none."""

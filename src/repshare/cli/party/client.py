@@ -6,6 +6,9 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from rich.console import Console
+
+from repshare.cli.terminal import watch_mapping
 from repshare.config import FEWEST, Policy
 from repshare.errors import ConfigError
 from repshare.fields import check_least, check_within
@@ -49,6 +52,9 @@ class WorkOptions:
     """PyTorch device on which to train. auto: a GPU (cuda, mps) if there is one, else cpu."""
     threads: int | None = None
     """Number of threads. Default: PyTorch's choice."""
+    keep_vectors: bool = False
+    """Keep the vectors of a backbone, in a folder beside the state folder, so that another start maps no sample again.
+    They tell nearly as much as your samples; only you may read them."""
     report: bool = False
     """Send accuracies, losses, bytes, ε and the model's size and type to the relay's page after each round.
     None of it is needed to take part, and no ε covers accuracies and losses."""
@@ -92,6 +98,11 @@ def make_client(
         torch.set_num_threads(work.threads)
     party = _load(reference, name, work)
     space = agree(party, task)
+    if space is not None:
+        # beside the state folder, which begins with the client's first round
+        cache = folder.with_name(f"{folder.name}.vectors") if folder is not None and work.keep_vectors else None
+        watch = watch_mapping(Console(stderr=True))
+        space = space._replace(space=space.space.attended(cache=cache, watch=watch))
     data, test = read_data(party, space)
     limits = read_limits()
     limits.check_space("" if space is None else space.space.name)

@@ -50,7 +50,9 @@ class AgreementOptions:
     class_names: tuple[str, ...] = ()
     """Names of the classes, in the order of their labels. A client with others is refused."""
     space: tuple[str, ...] = ()
-    """The space: patches (images), fourier (tables), or a module as file.py:function, of which the task states a hash.
+    """The space: patches, fourier, efficientnet-lite0 (extra `backbone`), or your own module as file.py:function.
+    A module gets fp32 of (n, channels, height, width) in 0 … 1, from --input-range; it resizes and normalises itself.
+    The task pins its weights by a hash, and what it computes by a probe.
     Default: by the shape."""
     loss: SpaceLoss | None = None
     """Loss of the common classifier. discriminant is the one that takes --epsilon: clients share sums of classes.
@@ -104,7 +106,7 @@ def _agree(values: TaskValues, options: AgreementOptions) -> dict[str, Any]:
         raise ConfigError("a common classifier is the sum of all parts: leave --no-weighted out")
     import numpy as np
 
-    from repshare.space import Fourier, choose, exposure, shorten
+    from repshare.space import RECIPES, Fourier, choose, exposure, shorten
     from repshare.space.agreement import Agreement
 
     classes = values.classes or len(options.class_names)
@@ -115,10 +117,13 @@ def _agree(values: TaskValues, options: AgreementOptions) -> dict[str, Any]:
     example, inputs, words, loss = np.zeros((1, *shape), np.float32), options.input_range, options.space, options.loss
     group_members = values.group_members
     if options.samples_expected and options.members:
-        if words or loss:
-            raise ConfigError("--samples-expected chooses --space and --loss: leave these out, or it")
+        if loss or words[:1] not in ((), *((name,) for name in RECIPES)):
+            raise ConfigError(
+                "--samples-expected chooses --loss and, but for a recipe, --space: leave these out, or it"
+            )
         chosen = exposure.propose(options.samples_expected, options.members, classes)
-        words, loss = shorten(chosen.numbers, example), "discriminant" if chosen.noisy else "squared"
+        words = (*words, f"components={chosen.numbers}") if words else shorten(chosen.numbers, example)
+        loss = "discriminant" if chosen.noisy else "squared"
         print(chosen, file=sys.stderr)
         group_members = values.group_members or chosen.group_members
     if columns:
@@ -126,6 +131,8 @@ def _agree(values: TaskValues, options: AgreementOptions) -> dict[str, Any]:
         common = Agreement.of_table(columns, names, options=words[1:], loss=usual, shrinkage=options.shrinkage)
     else:
         space = choose(words, example, 0)
+        if space.name == "backbone" and len(shape) == 3 and inputs is None:
+            raise ConfigError("a backbone of images needs --input-range, such as 0 255, which becomes 0 … 1 for it")
         if isinstance(space, Fourier) and inputs is not None:
             numbers = len(space.low)
             space, inputs = replace(space, low=(inputs[0],) * numbers, high=(inputs[1],) * numbers), None
