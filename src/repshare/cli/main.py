@@ -81,7 +81,6 @@ examples:
   repshare compare --dataset digits --clients 3 --rounds 10
   repshare join URL --party party.py:alice --token-file alice.token
 
-repshare --version prints the version.
 Exit codes: 0 done, 1 a worker or a store failed, 2 bad input, 130 Ctrl-C."""
 
 
