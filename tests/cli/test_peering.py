@@ -1,5 +1,6 @@
 """`repshare peer` and `repshare keys`: real processes without a server, real signals."""
 
+import json
 import signal
 from contextlib import ExitStack
 from pathlib import Path
@@ -23,8 +24,9 @@ def folder(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for name in WHO:
         capsys.readouterr()
-        main(["keys", "new", f"{name}.key"])
-        main(["keys", "trust", name, capsys.readouterr().out.strip()])
+        main(["keys", f"{name}.key"])
+        with Path("peers.jsonl").open("a") as file:
+            file.write(json.dumps({"name": name, "key": capsys.readouterr().out.strip()}) + "\n")
     capsys.readouterr()
     return tmp_path
 

@@ -39,6 +39,7 @@ FEWEST_VOTES = 2  # of two clients alone, nobody knows which one is wrong
 ENOUGH_VOTES = 2 / 3
 CLEARLY = 0.1  # of the sum of cosines between rows: what they must gain by other names of classes,
 ALIKE, UNLIKE = 0.2, 0.25  # the usual cosine that tells something, and the part of it that is too little
+EVIDENCE = 0.45  # a sum of cosines, where one total is all that there is to compare with
 OPPOSITE = -0.1  # a mean cosine between rows of the same classes: honest ones stay above 0.1
 CHANCE = 3.0  # and by how many standard deviations of such a cosine
 TURNED = 0.05  # the cosine between a later part and the first one: honest ones stay above 0.15
@@ -236,10 +237,13 @@ def sketch(task: Task, release: Release, key: bytes = b"") -> FirstPart:
 
 def find_difference(task: Task, own: FirstPart, others: FirstPart) -> str | None:
     """Why a client's first part is unlike the total of the others, if it is: where nobody sees single parts."""
-    if (found := _compare(_prepare(own), _prepare(others))) is None:
+    (mine, there), (theirs, known) = _prepare(own), _prepare(others)
+    if (found := _compare((mine, there), (theirs, known))) is None:
         return None
     alike, pairs = found
-    return explain(task, pairs) if pairs or alike < UNLIKE * ALIKE else None
+    gained = sum(float(mine[a] @ (theirs[b] - theirs[a])) for a, b in pairs.items())
+    lacking = np.count_nonzero(there & known) * (UNLIKE * ALIKE - alike)
+    return explain(task, pairs) if max(gained, lacking) >= EVIDENCE else None
 
 
 def explain(task: Task, pairs: Mapping[int, int]) -> str:
