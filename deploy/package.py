@@ -68,6 +68,7 @@ EXTRAS = {
     "peer": Extra(("keys a.key", "keys b.key"), {f"compare {SMALL}": "lab"}, "zenoh", "torch"),
     "privacy": Extra((), {"relay serve": "relay"}, "repshare.privacy.accounting"),
     "redis": Extra(("--version",), {"relay serve": "relay"}, "repshare.stores.redis", "torch"),
+    "backbone": Extra(("--version",), {f"compare {SMALL}": "lab"}, "efficientnet_lite_pytorch, repshare.space"),
     "onnx": Extra(("--version",), {f"compare {SMALL}": "lab"}, "onnx, onnxscript, onnxruntime", "torch"),
     "flower": Extra(("--version",), {"relay serve": "relay"}, "repshare_flower, flwr.app", packages=("lab", "flower")),
 }  # fmt: skip

@@ -138,8 +138,7 @@ class SpaceOptions:
     Default: yes for `join` and `peer`; no in a simulation."""
     own_mix: bool = False
     """CS, loss squared: predict as if classes came as often as in the client's own data.
-    It gains where a client meets its own mix of classes, and costs where it meets all of them. Nothing more is shared.
-    """
+    It gains where they do, and costs where all classes are as frequent. Nothing more is shared."""
     sums_only: bool = False
     """CS, loss discriminant: read the total as it is, without a correction by the client's own samples."""
 

@@ -7,8 +7,6 @@ from repshare.config import Policy
 from repshare.network.learner import NetworkLearner
 from repshare.network.models import LeNet5
 from repshare.samples import Samples
-from repshare_lab.experiments.catalogue import EXPERIMENTS
-from repshare_lab.experiments.experiment import usual_setting
 from repshare_lab.networks import ResNet9
 
 
@@ -21,12 +19,6 @@ def test_features_of_bf16_are_coarser_and_are_numbers_of_fp32(digits):
         made[compute] = torch.from_numpy(learner.view(samples).features)
     assert made["bf16"].dtype == torch.float32
     assert 0 < (made["bf16"] - made["fp32"]).abs().max() < 0.05
-
-
-def test_a_study_of_precision_keeps_each_variants_own():
-    setting = usual_setting("fashion_mnist", 60_000)
-    cells = [cell.computed_in("fp32") for cell in EXPERIMENTS["compute"].plan(setting, 1)]
-    assert [cell.run.setting.policy.compute for cell in cells] == ["fp32", "bf16"]
 
 
 @pytest.mark.parametrize(("model", "largest"), [(ResNet9(), 32), (LeNet5(), 50)])

@@ -57,7 +57,8 @@ def _cell(method: str, division: str, samples: int, seed: int, setting: Resolved
     if method == OWN_MIX:
         own |= {"rounds": ROUNDS[1], "space_rounds": ROUNDS[1], "eval_every": ROUNDS[1]}
     key = {"method": method, "division": division, "samples": samples, "seed": seed}
-    divided, policy = DIVISIONS.get(division, {"clients": 1}), dict[str, Any](own_mix=method == OWN_MIX)
+    divided = DIVISIONS.get(division, {"clients": 1})
+    policy: dict[str, Any] = {"own_mix": method == OWN_MIX}
     if method == POOLED:
         own, policy = own | {"shrinkage": POOLED_SHRINKAGE / samples}, policy | {"held_out": 0.0}
     return make_cell(key, Row(method, METHODS.get(method, "FH"), {**own, **divided}, policy), setting)
