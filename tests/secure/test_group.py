@@ -309,7 +309,7 @@ def test_a_key_that_a_relay_puts_in_place_of_a_members_is_refused_from_the_secon
 
 def test_a_member_that_says_more_than_one_class_of_each_kind_is_noticed(group):
     exchanges = group.everyone()
-    lie(exchanges["dave"], lambda vector: vector * np.array([9, 1, 1, 1]), step=1)
+    lie(exchanges["dave"], lambda vector: vector * np.array([9, 1, 1, 1, 1]), step=1)
     trouble = gather(exchanges)
     assert "A member has lied" in str(trouble["alice"])
     assert "A member has lied" in str(trouble["bob"])

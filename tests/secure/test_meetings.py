@@ -107,7 +107,7 @@ def test_only_the_last_meeting_is_kept(kept):
 
 def test_the_first_meeting_waits_for_all_who_are_invited_but_not_for_ever(relay):
     three = INVITED[:3]
-    assert relay.gather(*three, seconds=55)["alice"] == (0, {}, [*three], [], "")
+    assert relay.gather(*three, seconds=55)["alice"] == (0, {}, [*three], [], "", {})
     assert set(relay.gather(*three, seconds=10)["alice"].members) == set(three)
 
 
