@@ -19,6 +19,7 @@ from repshare.samples import Samples
 from repshare.sharing.columns import name_inputs
 
 COMPARED = 100  # samples
+EXACT = 0.01  # of a vector's length: maps that are computed in fp32 everywhere
 ROUNDING = 1e-3  # of the largest score, by which outputs may differ: roots enlarge what fp32 rounds
 
 
@@ -73,7 +74,9 @@ def classifier_as_onnx(classifier: SpaceClassifier, samples: Samples) -> bytes:
     whole, agreed = _WholeClassifier(classifier).eval(), classifier.agreement
     about = {"classes": json.dumps(agreed.class_names), "inputs": json.dumps(name_inputs(agreed.columns))}
     about |= {"agreement": json.dumps(agreed.describe()), "samples": str(classifier.samples)}
-    return _export(whole, [inputs], ["input"], lambda: classifier.scores(inputs), f"the space {space.name}", about)
+    exact = space.tolerance <= EXACT  # else clients compute with bf16, and the file, with fp32, is its own original
+    original = (lambda: classifier.scores(inputs)) if exact else (lambda: whole(inputs))
+    return _export(whole, [inputs], ["input"], original, f"the space {space.name}", about)
 
 
 def _some(samples: Samples) -> Any:
