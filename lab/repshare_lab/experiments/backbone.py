@@ -37,6 +37,7 @@ HELD_OUT = range(SAMPLES, SAMPLES + 2000)  # training samples by which rates are
 RATES, EPOCHS = (3e-3, 1e-2, 3e-2, 1e-1, 3e-1), (1, 5)
 POOLED, FEDAVG, OWN_MIX = "pooled", "FedAvg of the head", "CS, own mix"
 POOLED_SHRINKAGE = 0.3  # ρ, the best of all candidates on the held-out samples
+ONCE = ("CA", "AFL", POOLED)
 METHODS = {"CA": "CA", "CS": "CS", OWN_MIX: "CS", "AFL": "AFL", POOLED: "CA"}
 
 
@@ -181,7 +182,9 @@ def _table(lines: Sequence[Line], field: str) -> str:
         if field == "own":
             own = [line for line in own if "Dirichlet" in line["division"]]
         for rounds, here in sorted(group(own, "rounds").items()):
-            told = method if method in ("CA", "AFL", POOLED) else f"{method}, {rounds} release{'s'[: rounds > 1]}"
+            if method in ONCE and rounds < max(line["rounds"] for line in own):
+                continue  # it is the same after what was shared once
+            told = method if method in ONCE else f"{method}, {rounds} release{'s'[: rounds > 1]}"
             cells = [
                 entry([line[field] for line in here if line["samples"] == samples
                        and line["division"] in (division, "one client")])

@@ -68,8 +68,8 @@ def load_classifier(path: str | Path, *, backbone: str = "") -> SpaceClassifier:
 
     Args:
         path: The file classifier.safetensors in the state folder.
-        backbone: Where the common space is a backbone: your module as file.py:function. Its weights must have the
-            hash that was agreed on.
+        backbone: Where the common space is a backbone without a recipe: your module as file.py:function. It must be
+            the one that was agreed on.
     """
     try:
         arrays, known = wire.decode_classifier(Path(path).read_bytes())
@@ -78,7 +78,7 @@ def load_classifier(path: str | Path, *, backbone: str = "") -> SpaceClassifier:
     except Malformed as error:
         raise ConfigError(f"{path} is no classifier: {error}") from error
     agreement = known.pop("agreement")
-    if agreement.get("space") == Backbone.name and not backbone:
+    if agreement.get("space") == Backbone.name and not (backbone or agreement.get("recipe")):
         raise ConfigError(f'the space of {path} is a backbone: give yours as backbone="file.py:function"')
     common = read_agreement(json.dumps(agreement), module=backbone)
     if common.space.dimension != len(arrays["centre"]):
