@@ -37,9 +37,9 @@ MOST_NAMED = 100  # clients that are left out or refused
 FEWEST_SAMPLES = 5  # of a class: a row of fewer neither votes nor is voted on
 FEWEST_VOTES = 2  # of two clients alone, nobody knows which one is wrong
 ENOUGH_VOTES = 2 / 3
-CLEARLY = 0.1  # of the sum of cosines between rows: what they must gain by other names of classes,
+CLEARLY = 0.1  # of the sum of cosines between rows: what other names of classes must gain at least,
+CHANCE = 3.0  # and this many standard deviations of such a cosine more
 ALIKE, UNLIKE = 0.2, 0.25  # the usual cosine that tells something, and the part of it that is too little
-CHANCE = 3.0  # and by how many standard deviations of such a cosine
 TURNED = 0.05  # the cosine between a later part and the first one: honest ones stay above 0.15
 LONGER = 10.0  # times the median of others: honest ones stay below 7.5
 LONGEST = 0.2  # of a vector's length: honest rows have 0.005, and 0.13 where shrinkage is fixed and large
@@ -201,10 +201,10 @@ def vote(parts: Sequence[FirstPart]) -> list[dict[int, int] | None]:
     alike at all, while those of most clients are. A client may be wrong in all classes, and like none.
     """
     count, own = len(parts), [_shorten(part.rows) for part in parts]
-    there = [(part.counts >= FEWEST_SAMPLES) & rows.any(axis=1) for part, rows in zip(parts, own, strict=True)]
+    compared = [(part.counts >= FEWEST_SAMPLES) & rows.any(axis=1) for part, rows in zip(parts, own, strict=True)]
     alike, renamed = np.full((count, count), np.nan), dict[tuple[int, int], dict[int, int]]()
     for client, voter in permutations(range(count), 2):
-        both = np.flatnonzero(there[client] & there[voter])
+        both = np.flatnonzero(compared[client] & compared[voter])
         if len(both) > 1:
             cosines = own[client][both] @ own[voter][both].T
             alike[client, voter] = cosines.trace() / len(both)
