@@ -24,9 +24,10 @@ import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from repshare.errors import ConfigError, Malformed
+from repshare.measures import Doubles
 from repshare.sharing.parts import MOST_WEIGHT, SHRINKAGES, Part, as_release, count_samples, weigh_samples
 from repshare.sharing.representations import Floats, Integers, Release
-from repshare.space.model import Doubles, Hits, Linear
+from repshare.space.model import Hits, Linear
 from repshare.space.solution import Solution, SolutionKey, Total, elect, solve_own
 
 GROWN = 2.0  # times its last value: a gap that grew so much stops momentum. Smaller growth is others' steps

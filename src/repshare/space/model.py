@@ -5,9 +5,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from repshare.measures import Doubles
 from repshare.sharing.representations import Floats, Integers, Release
 
-Doubles = NDArray[np.float64]
 Hits = NDArray[np.bool_]
 
 
