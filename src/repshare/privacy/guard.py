@@ -33,6 +33,8 @@ STEPS = round(1 / sums.STEP)  # that a length of 1 has, the most that stands for
 class Guard:
     """Makes a client's releases, each with noise, kept and charged to a ledger before it leaves."""
 
+    mode = "all that leaves"  # that ε covers: the space is not trained on anyone's samples
+
     def __init__(
         self,
         policy: Policy,
@@ -99,11 +101,6 @@ class Guard:
     @property
     def _shares_noise(self) -> bool:
         return self.policy.noise_shares > 1 and not self.policy.seeded_noise
-
-    @property
-    def mode(self) -> str:
-        """The kind of guarantee: the space is not trained on anyone's samples, so that ε covers all that leaves."""
-        return "all that leaves"
 
     @property
     def spent(self) -> float:
