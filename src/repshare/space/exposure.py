@@ -127,7 +127,7 @@ class Exposure(NamedTuple):
         shorter = f"a task with vectors of at most {self.most} numbers" if self.most else "more samples"
         task = "" if self.sums else ", in a task with --loss discriminant"
         raise ConfigError(
-            f"this would show who is among your samples: {self}. The rule allows rows of {self.most:,} numbers: "
+            f"this would show who is among your samples: {self}. The rule allows {self.most:,} numbers a row: "
             f"{SAMPLES_A_NUMBER} samples behind each number. Ways out: a budget (--epsilon {BUDGET:g} "
             f"--adjacency add-remove{task}); a masked group (a task with "
             f"--group-members 3); {shorter}; or --accept-exposure (accept_exposure in the policy) if that may be seen"
