@@ -8,7 +8,7 @@ from sklearn.datasets import load_digits
 Array = Any  # a NumPy array; its shape stands beside it
 CLASSES = 10
 OBSERVED = 5  # samples averaged into an observation, n_avg
-SHRINKAGE = 1e-4  # λ of CS
+SHRINKAGE = 1e-4  # λ of CS. In the package it is ρ / n, and clients vote on ρ
 
 
 class Release(NamedTuple):
@@ -19,13 +19,13 @@ class Release(NamedTuple):
 
 
 def add_up(releases: list[Release]) -> Release:
-    """All that a board ever does."""
+    """Add releases row by row: a board does no other arithmetic."""
     return Release(*(np.sum(each, axis=0) for each in zip(*releases, strict=True)))
 
 
-def through_softmax(likely: Array, gradient: Array) -> Array:
-    """Gradient by logits, from that by probabilities."""
-    return likely * (gradient - (likely * gradient).sum(axis=-1, keepdims=True))
+def through_softmax(probabilities: Array, gradient: Array) -> Array:
+    """Chain rule of softmax: the gradient by logits, from the gradient by probabilities."""
+    return probabilities * (gradient - (probabilities * gradient).sum(axis=-1, keepdims=True))
 
 
 def one_hot(labels: Array) -> Array:  # (n, C)
@@ -79,20 +79,20 @@ class Network:
     def losses(self, inputs: Array, labels: Array, targets: Targets) -> tuple[float, float, float]:
         """L_CE, L_KD and L_disc, averaged over samples, and over features (L_KD) or classes (L_disc)."""
         features, own = self.features(inputs), one_hot(labels)
-        likely = softmax(self.head(features))  # (n, C)
-        cross_entropy = -np.log((likely * own).sum(axis=1)).mean()
+        probabilities = softmax(self.head(features))  # (n, C)
+        cross_entropy = -np.log((probabilities * own).sum(axis=1)).mean()
         distillation = ((features - targets.means[labels]) ** 2).mean()
-        same = likely @ softmax(self.head(targets.observations)).T  # ĥ (n, C): do both show the same class?
+        same = probabilities @ softmax(self.head(targets.observations)).T  # ĥ (n, C): do both show the same class?
         return float(cross_entropy), float(distillation), float(-np.log(np.where(own == 1, same, 1 - same)).mean())
 
     def gradients(self, inputs: Array, labels: Array, targets: Targets) -> list[Array]:
         """The gradients of L by A, a, V and v: what PyTorch would find from `losses`."""
         features, own, size = self.features(inputs), one_hot(labels), len(labels)
-        likely, observed = softmax(self.head(features)), softmax(self.head(targets.observations))
-        same = likely @ observed.T
+        probabilities, observed = softmax(self.head(features)), softmax(self.head(targets.observations))
+        same = probabilities @ observed.T
         by_same = self.disc * np.where(own == 1, -1 / same, 1 / (1 - same)) / same.size  # (n, C)
-        by_logits = (likely - own) / size + through_softmax(likely, by_same @ observed)  # (n, C)
-        by_observed = through_softmax(observed, by_same.T @ likely)  # (C, C): the head sees observations, too
+        by_logits = (probabilities - own) / size + through_softmax(probabilities, by_same @ observed)  # (n, C)
+        by_observed = through_softmax(observed, by_same.T @ probabilities)  # (C, C): the head sees observations, too
         by_features = by_logits @ self.weights[2].T
         by_features += self.kd * 2 * (features - targets.means[labels]) / features.size
         hidden = by_features * (1 - features**2)
@@ -141,7 +141,7 @@ def release(vectors: Array, labels: Array, alpha: Array) -> Release:
 
 
 class Classifier(NamedTuple):
-    """What a total says."""
+    """A linear classifier in the space, as read from a total."""
 
     weights: Array  # (C, d)
     centre: Array  # (d,)
@@ -155,7 +155,7 @@ class Classifier(NamedTuple):
 
 
 def read(total: Release) -> Classifier:
-    """The classifier that a total makes."""
+    """Make the classifier that a total stands for."""
     samples = total.counts.sum()
     centre = total.sums[CLASSES, :-1] / samples
     scale = SHRINKAGE * samples * (len(centre) - centre @ centre)

@@ -89,7 +89,8 @@ class Client:
         if isinstance(space, Agreement):
             space.check_named(samples)
             space.check_named(test)
-        self.samples, self.test, alone = samples, test, method.serve is None
+        self.samples, self.test = samples, test
+        alone = method.serve is None  # nothing is ever shared
         self.setup = Setup(
             samples, policy, name, seed, model, head, space, classes, alone, norm_bound, secret, method.options
         )
@@ -165,7 +166,7 @@ class Client:
         return body
 
     def train(self) -> Record:
-        """Train on the own samples for a round."""
+        """Train on this client's own samples for a round."""
         return self.learner.train()
 
     def release(self) -> bytes | None:
@@ -178,7 +179,7 @@ class Client:
         if self.guard is not None:
             self.guard.check_exchange(self.exchange)
             if self.guard.pending.body is not None:
-                return self.guard.pending.body  # with a share of the noise, none is kept over a failure
+                return self.guard.pending.body  # never a share of the noise that may have left: see note_failure
         most = self.policy.releases
         if self.round_number % self.policy.release_every or (most is not None and self.released >= most):
             return None
@@ -303,7 +304,7 @@ class Client:
         return None if self.exchange is None else self.exchange.traffic()
 
     def _complete(self, record: Record, traffic: tuple[int, int], seconds: float, *, test: bool) -> Record:
-        """Add what the client knows of its round."""
+        """Complete the learner's record with what only the client knows: name, bytes, seconds, troubles and ε."""
         told = [str(each) for each in (self.trouble, record.trouble) if each is not None]
         if isinstance(self.trouble, ExchangeError) and self.guard is not None and self.guard.pending.body:
             told.append("the charged release is kept, and sent again until it is accepted")

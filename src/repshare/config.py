@@ -69,7 +69,7 @@ class SharingOptions:
 
     @property
     def fewest(self) -> int:
-        """The number of samples that an average is at least over."""
+        """The fewest samples that an average which is shared may be over."""
         return FEWEST if self.minimum_count is None else self.minimum_count
 
     def check_chosen(self, samples: int, classes: int) -> None:

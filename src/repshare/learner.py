@@ -25,7 +25,7 @@ class Protection(Protocol):
 class Learner(Protocol):
     """One client's side of a method. It knows nothing of exchanges and rounds.
 
-    The verbs up to `describe` are every learner's own; those that follow have defaults.
+    The verbs up to `files` are every learner's own; those that follow have defaults.
     """
 
     samples: Samples

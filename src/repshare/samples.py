@@ -19,7 +19,7 @@ from repshare.table import Table
 
 Labelled = Table | Dataset[Any] | tuple[Any, Tensor] | tuple[Any, NDArray[Any]]
 EVALUATION_BATCH = 250  # samples: measured fastest for LeNet5 among 50, 100, 250 and 1,000
-LARGE_EVALUATION_BATCH = 32  # the same for ResNet9 and ResNet18 on a CPU, among 8 to 256: what they compute fits caches
+LARGE_EVALUATION_BATCH = 32  # of ResNet9 and ResNet18 on a CPU, among 8 to 256: their features then fit caches
 
 
 class Samples:

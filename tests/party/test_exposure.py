@@ -20,7 +20,7 @@ from repshare.sharing import wire
 from repshare.space import Patches, exposure
 from repshare.space.agreement import Agreement, read_agreement
 from support.groups import LocalGroup, gather
-from support.processes import run
+from support.processes import eventually, run
 from support.relays import create_task, start_relay
 
 SMALL = Agreement(Patches((1, 8, 8), sizes=(3, 4), components=9))
@@ -175,11 +175,11 @@ def test_join_refuses_before_anything_leaves(folder, capsys):
         assert not published()
         main([*join, "--party", "party.py:few", "--accept-exposure", "--state", "accepted"])
         assert "warning: what leaves shows who is among your samples" in capsys.readouterr().out
-        assert published() == 1
+        eventually(lambda: published() == 1, "the status is some moments old")
         main([*join, "--party", "party.py:told", "--state", "told", "--restart"])
         main([*join, "--party", "party.py:many", "--name", "bob", "--state", "many"])
         assert "who is among" not in capsys.readouterr().out.split("bob")[1]
-        assert published() == 2
+        eventually(lambda: published() == 2, "the status is some moments old")
 
 
 def test_join_refuses_a_few_samples_that_changed_since_the_last_start(folder, capsys):

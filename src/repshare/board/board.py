@@ -57,7 +57,7 @@ class Board(Server):
         """
         self.task, self.clock, self.key = task, clock or time.time, key
         self.store = store or MemoryStore()
-        self._open = partial(BoardState, task, totals=True, releases=True)  # to change it
+        self._open = partial(BoardState, task, totals=True, releases=True)  # all that a change reads
         self._last: tuple[tuple[Any, ...], bytes] = (), b""  # the last answer without observations, and what it was for
         self._unseen = 0  # clients that `expire` has not looked at; 0: it begins anew
 
@@ -77,43 +77,43 @@ class Board(Server):
             raise Refused(f"{client!r} is not a client's name: it must be one line and not empty")
         release = wire.decode_release(body)
         self.task.check(release)
-        there = self._open(state, [client])
-        if there.bodies[client] == body:
+        board = self._open(state, [client])
+        if board.bodies[client] == body:
             if self.task.max_age is not None:
-                there.renew(client, self.clock(), SLACK * self.task.max_age)
-            return there.version, ACCEPTED
-        before = there.release(client)
+                board.renew(client, self.clock(), SLACK * self.task.max_age)
+            return board.version, ACCEPTED
+        before = board.release(client)
         if before and before.round > release.round:
             raise Outdated(f"{client} published round {before.round} already: {release.round} is older")
         verdict = ACCEPTED
         if self.task.compared:
-            verdict = self._vote(state, there, client, before, release)
+            verdict = self._vote(state, board, client, before, release)
         if verdict.refused is None:
-            there.put(client, before, release, body, self.clock())
+            board.put(client, before, release, body, self.clock())
         for name in verdict.left_out:
-            there = self._open(state, [name])
-            if (last := there.release(name)) is not None:
-                there.remove(name, last)
-        return there.version, verdict
+            board = self._open(state, [name])
+            if (last := board.release(name)) is not None:
+                board.remove(name, last)
+        return board.version, verdict
 
     def _vote(
-        self, state: Transaction, there: BoardState, client: str, before: Release | None, release: Release
+        self, state: Transaction, board: BoardState, client: str, before: Release | None, release: Release
     ) -> Ruling:
         """Let the other clients' parts vote on this one."""
         own = 0 if before is None else int(before.means.counts.max(initial=0))
-        samples = int(there.totals.samples.max(initial=0)) - own
-        others = there.count - (before is not None)
+        samples = int(board.totals.samples.max(initial=0)) - own
+        others = board.count - (before is not None)
         return Votes(self.task, state, self.key, client).judge(client, release, others, samples, self.clock())
 
     def withdraw(self, client: str) -> int:
         """Forget the client's release, and return the board's version."""
 
         def work(state: Transaction) -> int:
-            there = self._open(state, [client])
-            if (before := there.release(client)) is not None:
-                there.remove(client, before)
+            board = self._open(state, [client])
+            if (before := board.release(client)) is not None:
+                board.remove(client, before)
             self._forget_votes(state, client, None if before is None else self.clock())
-            return there.version
+            return board.version
 
         return self.store.transact(work)
 
@@ -122,22 +122,22 @@ class Board(Server):
             Votes(self.task, state, self.key).forget(client, withdrawn)
 
     def teach(self, client: str, wants: Wants) -> bytes:
-        """A teacher for this client, as bytes: what the others shared, and nothing where only itself did."""
+        """Make a teacher for this client, as bytes. Classes that only this client has shared have no row."""
         return self.store.read(lambda state: self.teach_in(state, client, wants))
 
     def teach_in(self, state: Transaction, client: str, wants: Wants) -> bytes:
         """Make a teacher within a transaction."""
-        there = BoardState(self.task, state, [client])
+        board = BoardState(self.task, state, [client])
         if wants.peers is not None:
             if self.key:
                 raise Refused("a relay hands out nothing by name: leave peers out of the policy")
-            return self._encode(make_teacher_of_peers(there, client, wants, self.key), wants)
-        if drawn := draw(there, client, wants, self.key):
-            return self._encode(make_teacher(there, client, wants, drawn), wants)
+            return self._encode(make_teacher_of_peers(board, client, wants, self.key), wants)
+        if drawn := draw(board, client, wants, self.key):
+            return self._encode(make_teacher(board, client, wants, drawn), wants)
         # Without observations it is the same for many clients. With a key, others may change the store.
-        asked = there.version, there.slots[client].classes, wants.precision
+        asked = board.version, board.slots[client].classes, wants.precision
         if self.key or asked != self._last[0]:
-            self._last = asked, self._encode(make_teacher(there, client, wants), wants)
+            self._last = asked, self._encode(make_teacher(board, client, wants), wants)
         return self._last[1]
 
     def _encode(self, teacher: Teacher, wants: Wants) -> bytes:
@@ -159,23 +159,23 @@ class Board(Server):
 
     def _find_old(self, state: Transaction) -> list[str]:
         """Those of the next clients that are silent for too long. Last rows come first: they fill free slots."""
-        there, old = BoardState(self.task, state), list[str]()
-        end = min(self._unseen or there.count, there.count)
+        board, old = BoardState(self.task, state), list[str]()
+        end = min(self._unseen or board.count, board.count)
         self._unseen = max(0, end - LOOKED_AT)
         numbers = range(self._unseen, end)
         state.get([row_key(2 * self.task.rows, number) for number in numbers])  # at once
         for number in numbers:
             with suppress(Damaged):
-                old += [member.name for member in there.members([number]) if self._is_old(member)]
+                old += [member.name for member in board.members([number]) if self._is_old(member)]
         return old
 
     def _forget_old(self, client: str, state: Transaction) -> list[str]:
         """Forget a client that is still silent for too long; its name if it was."""
-        there = self._open(state, [client])
-        member = there.member(client)
+        board = self._open(state, [client])
+        member = board.member(client)
         if not member or not self._is_old(member):
             return []
-        there.remove(client, there.release(client))
+        board.remove(client, board.release(client))
         self._forget_votes(state, client)
         return [client]
 
@@ -186,8 +186,8 @@ class Board(Server):
         """The state of the board, with up to `limit` of its clients."""
 
         def work(state: Transaction) -> BoardStatus:
-            there = BoardState(self.task, state)
-            return BoardStatus(there.version, there.count, there.first_members(limit))
+            board = BoardState(self.task, state)
+            return BoardStatus(board.version, board.count, board.first_members(limit))
 
         return self.store.read(work)
 

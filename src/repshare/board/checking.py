@@ -76,8 +76,8 @@ class BoardCheck:
         for key in owned.keys() | self.owners.keys():
             if owned.get(key) != self.owners.get(key):
                 self.faults[key] = f"it is {self.owners.get(key, 'nobody')}'s, and in the slots of {owned.get(key)}"
-        there = BoardState(self.task, state)
-        if there.sizes.tolist() != [sizes[buffer] for buffer in range(len(there.sizes))]:
+        board = BoardState(self.task, state)
+        if board.sizes.tolist() != [sizes[buffer] for buffer in range(len(board.sizes))]:
             self.faults["head"] = "its sizes are not those of the rows"
-        if not np.array_equal(self.sums.numbers, there.totals.numbers):
+        if not np.array_equal(self.sums.numbers, board.totals.numbers):
             self.faults["totals"] = "they are not the sums of the releases"

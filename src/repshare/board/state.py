@@ -132,7 +132,7 @@ class BoardState:
         totals = self._count(before, release)
         if totals.overflow(self.task.norm_bound):
             raise Refused(f"the task is full: {totals.weights.max()} samples of one class")
-        rows = _rows_of(release.observations, 0)
+        rows = _rows_of(release.observations)
         samples = dict(zip(release.means.labels.tolist(), release.means.counts.tolist(), strict=True))
         rows[self._members] = [encode_member(BoardMember(client, release.round, date, len(body), samples))]
         self._write({**self._replace(client, rows, list(samples)), release_key(client): body})
@@ -312,11 +312,11 @@ def row_key(buffer: int, slot: int) -> str:
     return f"row/{buffer}/{slot}"
 
 
-def _rows_of(given: Representations, first: int) -> dict[int, list[bytes]]:
-    """The stored form of these rows, by buffer; that of class 0 is `first`."""
+def _rows_of(given: Representations) -> dict[int, list[bytes]]:
+    """The stored form of these rows, by buffer."""
     rows = dict[int, list[bytes]]()
     for label, count, vector in zip(given.labels.tolist(), given.counts.tolist(), given.vectors, strict=True):
-        rows.setdefault(first + label, []).append(b"%d\n%s" % (count, vector.tobytes()))
+        rows.setdefault(label, []).append(b"%d\n%s" % (count, vector.tobytes()))
     return rows
 
 

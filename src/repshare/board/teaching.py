@@ -13,34 +13,34 @@ from repshare.sharing.representations import Teacher, Wants, stack
 from repshare.stores import decoded
 
 
-def draw(there: BoardState, client: str, wants: Wants, key: bytes) -> list[Place]:
+def draw(board: BoardState, client: str, wants: Wants, key: bytes) -> list[Place]:
     """The observations that a client will see: their classes, and their slots in the classes' buffers."""
-    shared = np.flatnonzero(there.numbers[1 : 1 + there.task.rows]).tolist()
+    shared = np.flatnonzero(board.numbers[1 : 1 + board.task.rows]).tolist()
     if not shared:  # in a common space, nobody shares observations
         return []
-    rng, drawn = make_random(there, client, wants, key), list[Place]()
+    rng, drawn = make_random(board, client, wants, key), list[Place]()
     for label in shared:
-        drawn += zip([label] * wants.observations, there.draw(client, label, wants.observations, rng), strict=False)
+        drawn += zip([label] * wants.observations, board.draw(client, label, wants.observations, rng), strict=False)
     return drawn
 
 
-def make_teacher(there: BoardState, client: str, wants: Wants, drawn: Sequence[Place] = ()) -> Teacher:
+def make_teacher(board: BoardState, client: str, wants: Wants, drawn: Sequence[Place] = ()) -> Teacher:
     """The teacher of a client that learns from everyone, and sees these observations."""
-    there.state.get(["totals", *map(row_key, *zip(*drawn, strict=True))] if drawn else ["totals"])  # at once
-    left: NDArray[np.int64] = there.totals.numbers[:, -1].copy()  # (C,)  other clients that share a class
-    left[there.slots[client].classes] -= 1
+    board.state.get(["totals", *map(row_key, *zip(*drawn, strict=True))] if drawn else ["totals"])  # at once
+    others: NDArray[np.int64] = board.totals.numbers[:, -1].copy()  # (C,)  other clients that share a class
+    others[board.slots[client].classes] -= 1
     contents, labels = list[bytes](), list[int]()
-    for (label, _), (_, row) in zip(drawn, there.rows(drawn), strict=True):
+    for (label, _), (_, row) in zip(drawn, board.rows(drawn), strict=True):
         contents.append(row)
         labels.append(label)
-    rows = decoded("row", decode_rows, contents, labels, there.task.columns)
-    return Teacher(there.totals.means(np.flatnonzero(left > 0).tolist()), rows)
+    rows = decoded("row", decode_rows, contents, labels, board.task.columns)
+    return Teacher(board.totals.means(np.flatnonzero(others > 0).tolist()), rows)
 
 
-def make_teacher_of_peers(there: BoardState, client: str, wants: Wants, key: bytes) -> Teacher:
+def make_teacher_of_peers(board: BoardState, client: str, wants: Wants, key: bytes) -> Teacher:
     """The teacher of a client that named those that it learns from."""
-    task, rng = there.task, make_random(there, client, wants, key)
-    releases = read_releases(there.state, sorted(set(wants.peers or ()) - {client}))
+    task, rng = board.task, make_random(board, client, wants, key)
+    releases = read_releases(board.state, sorted(set(wants.peers or ()) - {client}))
     totals = Totals.zeros(task.rows, task.columns)
     for release in releases:
         totals.add(release.means, +1, weighted=task.weighted)
@@ -51,9 +51,9 @@ def make_teacher_of_peers(there: BoardState, client: str, wants: Wants, key: byt
     return Teacher(totals.means(taught), stack(drawn, task.columns))
 
 
-def make_random(there: BoardState, client: str, wants: Wants, key: bytes) -> random.Random:
+def make_random(board: BoardState, client: str, wants: Wants, key: bytes) -> random.Random:
     """Randomness for one question about one version: always the same, and unpredictable without the key."""
     if not key:
         return random.Random(wants.seed)
-    asked = f"{there.version}\n{client}\n{wants.seed}".encode()
+    asked = f"{board.version}\n{client}\n{wants.seed}".encode()
     return random.Random(hashlib.blake2b(asked, key=key, digest_size=32).digest())

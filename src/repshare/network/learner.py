@@ -1,4 +1,4 @@
-"""Algorithm 2, one client's local update. Read this first."""
+"""Algorithm 2: one client's local update. Of this folder, read this file first."""
 
 import json
 import math
@@ -62,12 +62,12 @@ class NetworkLearner(Learner):
         samples.check_labels(self.classes)
         policy.check_chosen(len(samples), self.classes)
         self.samples, self.policy, self.name, self.options = samples, policy, name, options
-        small = is_large(self.network.model) and samples.device.type == "cpu"
-        self.evaluation_batch = LARGE_EVALUATION_BATCH if small else EVALUATION_BATCH  # samples
+        overflows_caches = is_large(self.network.model) and samples.device.type == "cpu"
+        self.evaluation_batch = LARGE_EVALUATION_BATCH if overflows_caches else EVALUATION_BATCH  # samples
         self.behind = None
         self.remembered: dict[str, Tensor] = {}  # what a method keeps from round to round
         self.targets: Targets | None = None
-        self.norm_bound = norm_bound  # what others agreed no vector is longer than
+        self.norm_bound = norm_bound  # the longest vector that clients agreed on
         self.steps = 0  # of the last training
         self._left_out = 0  # steps of this training that were not finite, and changed nothing
         self._equip(seed)
@@ -93,7 +93,7 @@ class NetworkLearner(Learner):
 
     @property
     def dimension(self) -> int:  # type: ignore[override]
-        """The length of what this client represents a sample by."""
+        """d', the length of what stands for a sample."""
         return self.width(self.network)
 
     @property
@@ -103,7 +103,7 @@ class NetworkLearner(Learner):
 
     @staticmethod
     def width(network: Network) -> int:
-        """The same for clients with this network."""
+        """The length of what stands for a sample, for a client with this network."""
         return network.dimension
 
     def train(self) -> Record:

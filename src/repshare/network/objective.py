@@ -86,22 +86,22 @@ def contrast(student: Tensor, teacher: Tensor, labels: Tensor, has_observation: 
     return Contrast(-torch.where(own, log_same, log_other), has_observation)
 
 
-def discrimination(terms: Contrast) -> Tensor | None:
+def discrimination(pairs: Contrast) -> Tensor | None:
     """L_disc: averaged over the batch and over the classes that have an observation."""
-    if not terms.has_observation.any():
+    if not pairs.has_observation.any():
         return None
-    return terms.losses[:, terms.has_observation].mean()  # of (n, C')
+    return pairs.losses[:, pairs.has_observation].mean()  # of (n, C')
 
 
-def information_bound(terms: Contrast, labels: Tensor) -> Tensor | None:
+def information_bound(pairs: Contrast, labels: Tensor) -> Tensor | None:
     """log K − L_disc ≤ I(Φ_s, Φ_t), in nats; K is the number of other classes observed.
 
     Only samples whose own class was observed form a pair from the joint distribution, so only they count. Negatives are
     of every other class alike: where a class is the share p > 1/K of the samples, it may be log(K p) too high.
     """
-    negatives = int(terms.has_observation.sum()) - 1
-    paired = terms.has_observation[labels]  # (n,)
+    negatives = int(pairs.has_observation.sum()) - 1
+    paired = pairs.has_observation[labels]  # (n,)
     if negatives < 1 or not paired.any():
         return None
-    per_sample = terms.losses[paired][:, terms.has_observation].sum(dim=1)  # (n',)
+    per_sample = pairs.losses[paired][:, pairs.has_observation].sum(dim=1)  # (n',)
     return math.log(negatives) - per_sample.mean()

@@ -26,12 +26,14 @@ from repshare.privacy.pending import Pending
 from repshare.sharing import sums, wire
 from repshare.sharing.representations import Floats, Integers, Release
 
-ROUNDING = 1 + 1e-9  # an accountant's last digits are no overspending
-STEPS = round(1 / sums.STEP)  # of the length of what stands for a sample, at most
+ROUNDING = 1 + 1e-9  # of ε: the rounding of an accountant is no overspending
+STEPS = round(1 / sums.STEP)  # that a length of 1 has, the most that stands for a sample
 
 
 class Guard:
     """Makes a client's releases, each with noise, kept and charged to a ledger before it leaves."""
+
+    mode = "all that leaves"  # that ε covers: the space is not trained on anyone's samples
 
     def __init__(
         self,
@@ -75,9 +77,9 @@ class Guard:
         noisy += discrete_gaussian(variance, noisy.size, self.random_bytes).reshape(noisy.shape)
         if np.abs(noisy).max() * sums.STEP > sums.LARGEST:
             raise ConfigError("a private release can add up some 100,000 samples of a class, and there are more")
-        told, source = variance * sums.STEP**2, "os" if self.seeded is None else "seeded"
+        declared, source = variance * sums.STEP**2, "os" if self.seeded is None else "seeded"
         exact = noisy.astype(np.float64) * sums.STEP
-        release = sums.as_release(exact, round, self.space, variance=told, noise=source)
+        release = sums.as_release(exact, round, self.space, variance=declared, noise=source)
         self.pending.charge(self.ledger, entry, wire.encode_release(release))
         return release
 
@@ -94,11 +96,6 @@ class Guard:
     @property
     def _shares_noise(self) -> bool:
         return self.policy.noise_shares > 1 and not self.policy.seeded_noise
-
-    @property
-    def mode(self) -> str:
-        """The kind of guarantee: the space is not trained on anyone's samples, so that ε covers all that leaves."""
-        return "all that leaves"
 
     @property
     def spent(self) -> float:
@@ -127,7 +124,7 @@ class Guard:
             self.ledger.check(Mark(*json.loads(state["mark"])), "the client's state")
 
     def _bill(self, round: int) -> tuple[float, Entry]:
-        """The noise multiplier of a release, and its line in the ledger. Raises BudgetExhausted."""
+        """The noise multiplier of a release, and its entry for the ledger. Raises BudgetExhausted."""
         noise = accounting.noise_for(self.epsilon, self.delta, self.policy.releases or 1)
         cost = self._cost(noise)
         if cost > self.epsilon * ROUNDING:

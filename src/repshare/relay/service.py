@@ -33,17 +33,17 @@ from repshare.relay.tasks import OpenTask, Tasks
 from repshare.relay.watch import VersionWatch
 from repshare.stores import Database, Store
 
-HEADS_BYTES = 32_000_000  # of requests' heads that have arrived in part
+HEADS_BYTES = 32_000_000  # of all requests' heads while they arrive
 MOST_FIELDS = 1500  # of a query
 MOST_WAITS = 20  # with one token, for changes
 REFUSALS_KEPT = 100  # a task
 LINES_A_SECOND = 20  # of the log for each token, and for all strangers together: they cannot fill a disk
 STRANGERS = "strangers"
 ANYONE = Grant("viewer", "anyone", None)  # what an insecure relay allows everyone
-LARGE_BYTES = 262_144  # of an answer: those that take more are made apart, so that the others need not wait for them
+LARGE_BYTES = 262_144  # of an answer: larger ones are made in a thread, so that other requests need not wait
 VISITOR = Grant("viewer", "visitor", None)  # anonymous, of a public page
-RECENT_SECONDS = 1.0  # for which a token or a task that was ended elsewhere may still be served
-MOST_RECENT = 100_000
+RECENT_SECONDS = 1.0  # for which a token or a task is not looked up again, though another process may have ended it
+MOST_RECENT = 100_000  # tokens and tasks that are remembered for so long
 FRESH_SECONDS = 0.5  # for which any document of the page, or a check of the store, is served
 
 Arguments = ParamSpec("Arguments")
@@ -79,13 +79,13 @@ class Service:
     async def run(
         self, function: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs
     ) -> Result:
-        """Do something with the store in a thread: others need not wait for disk or network."""
+        """Run a function in a thread, so that other requests need not wait for disk or network."""
         return await anyio.to_thread.run_sync(lambda: function(*args, **kwargs))
 
     async def read(self, store: Store, work: Work[Result], size: int = 0) -> Result:
-        """Read from a store; what takes long, in one transaction with what others read of it.
+        """Read from a store. Reads that take long share one transaction with other requests' reads.
 
-        `size`: bytes of memory that it takes meanwhile.
+        `size`: bytes of memory that the read takes while it runs.
         """
         if size >= LARGE_BYTES:
             return await self._large.do(store.read, work, size)
@@ -94,13 +94,13 @@ class Service:
         return store.read(work)  # quicker than asking a thread
 
     async def write(self, store: Store, work: Work[Result], size: int = 0) -> Result:
-        """Do something that writes to a store, in one transaction with what others write to it."""
+        """Write to a store, in one transaction with other requests' writes."""
         return await self._writing.do(store.transact, work, size)
 
     async def run_alone(
         self, function: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs
     ) -> Result:
-        """Do something that may take much memory, and so one after the other."""
+        """Run a function in a thread, one at a time, as each may take much memory."""
         async with self._alone:
             return await self.run(function, *args, **kwargs)
 
@@ -134,7 +134,7 @@ class Service:
     ) -> Grant:
         """The grant of a request's token, if it has this role (None: any) and is not too fast.
 
-        `public`: anyone may who sends no token. `own`: only the client in the path may.
+        `public`: a request without a token may enter, too. `own`: only the client in the path may.
         """
         if public and "authorization" not in request.headers:
             request.scope["who"] = ("visitor", request.client.host if request.client else "")
@@ -177,7 +177,7 @@ class Service:
         return grant
 
     def check_client(self, grant: Grant, client: str) -> None:
-        """Raise a Problem if the request is not this client's, or cannot be."""
+        """Raise a Problem if the token is another client's, or this cannot be a client's name."""
         if not self.options.insecure and client != grant.name:
             raise Problem("forbidden", f"{grant.name} publishes as itself, not as {client[:80]}")
         if not is_client_name(client):

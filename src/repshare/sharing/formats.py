@@ -13,7 +13,7 @@ from repshare.sharing import parts, sums
 from repshare.sharing.representations import Release, Representations
 
 FormatName = Literal["features", "parts", "sums"]
-USUAL_LENGTHS = 4.0  # times √d': the norm bound of a task whose creator does not choose one
+USUAL_LENGTHS = 4.0  # times √d', the bound of tanh features: the norm bound of a task whose creator chooses none
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Format:
     count_classes: Callable[[Representations, int, int], list[int]] = lambda means, classes, _: _count(means, classes)
     """The number of samples of each class behind these means, as far as noise lets it be known."""
     own_error: Callable[[Representations, int, int], float | None] = lambda *_: None
-    """How often a client is wrong about its own samples, relative to guessing; None if it does not tell."""
+    """A client's leave-one-out error on its own samples, relative to guessing; None if these means do not tell it."""
     variance: Callable[[Release], float] = lambda _: 0.0
     """The variance of the noise that a release declares."""
     norm_bound: Callable[[int], float] = lambda dimension: USUAL_LENGTHS * math.sqrt(dimension)
@@ -33,9 +33,9 @@ class Format:
     counts_samples: bool = True
     """Whether a row's count is of samples; else it is of clients."""
     rows_beside: int = 0
-    """Rows next to those of the classes."""
+    """Rows of a release in addition to one for each class."""
     columns_beside: int = 0
-    """Numbers of a row next to its vector."""
+    """Numbers of a row in addition to its vector."""
 
 
 def _count(means: Representations, classes: int) -> list[int]:

@@ -62,10 +62,10 @@ def lift(vectors: Floats) -> Floats:
     return np.concatenate([vectors * np.float32(factor), beside], axis=1)
 
 
-def add_up(lifted: Floats, labels: Integers, classes: int) -> Sum:
-    """The exact sum of each class (C, d + 1)."""
-    sums = np.zeros((classes, lifted.shape[1]))
-    np.add.at(sums, labels, lifted.astype(np.float64))
+def add_up(vectors: NDArray[np.floating], labels: Integers, classes: int) -> Sum:
+    """The sum of the vectors (n, k) of each class (C, k), in fp64."""
+    sums = np.zeros((classes, vectors.shape[1]))
+    np.add.at(sums, labels, vectors.astype(np.float64))
     return sums
 
 

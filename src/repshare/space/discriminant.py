@@ -15,12 +15,11 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from repshare.errors import Malformed
+from repshare.measures import Doubles
 from repshare.sharing.representations import Floats, Integers, Release
 from repshare.sharing.sums import Sums, add_up, as_release, lift, scales
-from repshare.space.model import Doubles as Array
 from repshare.space.model import Hits, Linear
 
 OWN = 0.5  # of a sample: what each own sample counts against shrinking Σ
@@ -33,9 +32,9 @@ LEAST = 1e-12  # scatter, so that nothing is divided by 0
 class Whitened(NamedTuple):
     """Directions in which a client's own samples scatter by 1 within their class."""
 
-    forward: Array  # (d, d)  vectors @ forward are whitened
-    back: Array  # (d, d)  the inverse
-    strength: Array  # (d,)  scatter in each direction before
+    forward: Doubles  # (d, d)  vectors @ forward are whitened
+    back: Doubles  # (d, d)  the inverse
+    strength: Doubles  # (d,)  scatter in each direction before
 
 
 class Discriminant:
@@ -73,7 +72,7 @@ class Discriminant:
         """Begin anew: nothing of these samples is in the total."""
         self._is_in_total, self._left_out = False, None
 
-    def sums(self) -> Array:
+    def sums(self) -> Doubles:
         """Add up this client's samples by class, exactly."""
         return add_up(lift(self.vectors), self.labels, self.classes)
 
@@ -109,7 +108,7 @@ class Discriminant:
                 rest = Discriminant(self.vectors[~out], self.labels[~out], self.classes, personal=self.personal)
                 total = self.total
                 if total is not None and self._is_in_total:
-                    shown = self._add(self.vectors[out].astype(np.float64) * factor, self.labels[out])
+                    shown = add_up(self.vectors[out].astype(np.float64) * factor, self.labels[out], self.classes)
                     counts = np.bincount(self.labels[out], minlength=self.classes)
                     total = total._replace(vectors=total.vectors - shown, counts=total.counts - counts)
                 made = rest._read(total), rest.alone()
@@ -134,7 +133,7 @@ class Discriminant:
         own, labels = self.vectors.astype(np.float64) * factor, self.labels
         sizes = np.bincount(labels, minlength=self.classes).astype(np.float64)  # (C,)
         white = self._whiten(own, labels, sizes)
-        means = self._add(own, labels) @ white.forward / np.maximum(sizes, 1.0)[:, None]  # (C, d)
+        means = add_up(own, labels, self.classes) @ white.forward / np.maximum(sizes, 1.0)[:, None]  # (C, d)
         precision, shares = np.broadcast_to(sizes[:, None], means.shape), sizes / sizes.sum()
         if total is not None:
             told, precise, noisy = _read_means(total, white)
@@ -155,10 +154,10 @@ class Discriminant:
         made = weights * factor, middle @ white.back / factor, offset
         return Linear(*(np.ascontiguousarray(each, np.float32) for each in made))
 
-    def _whiten(self, own: Array, labels: NDArray[np.int64], sizes: Array) -> Whitened:
+    def _whiten(self, own: Doubles, labels: Integers, sizes: Doubles) -> Whitened:
         """Find the directions in which this client's samples (n, d) scatter by 1 around their classes' means."""
         if self._whitened is None:
-            around = own - (self._add(own, labels) / np.maximum(sizes, 1.0)[:, None])[labels]
+            around = own - (add_up(own, labels, self.classes) / np.maximum(sizes, 1.0)[:, None])[labels]
             count, dimension = own.shape
             scatter = around.T @ around / max(count - int((sizes > 0).sum()), 1)
             usual = float(scatter.diagonal().mean()) or 1 / dimension
@@ -168,14 +167,8 @@ class Discriminant:
             self._whitened = Whitened(directions / root, (directions * root).T, strength)
         return self._whitened
 
-    def _add(self, own: Array, labels: NDArray[np.int64]) -> Array:
-        """Own samples added up by class (C, d)."""
-        sums = np.zeros((self.classes, own.shape[1]))
-        np.add.at(sums, labels, own)
-        return sums
 
-
-def _read_means(total: Sums, white: Whitened) -> tuple[Array, Array, Array]:
+def _read_means(total: Sums, white: Whitened) -> tuple[Doubles, Doubles, Doubles]:
     """The classes' means in whitened directions, their precision, and the share of noise in their errors."""
     _, constant = scales(total.vectors.shape[1])
     counts = np.maximum(total.counts, max(FEWEST, math.sqrt(total.variance) / constant))[:, None]  # (C, 1)
@@ -183,10 +176,10 @@ def _read_means(total: Sums, white: Whitened) -> tuple[Array, Array, Array]:
     return total.vectors @ white.forward / counts, 1 / (1 / counts + noise), noise / (noise + 1 / counts)
 
 
-def _read_shares(total: Sums, own: Array | None) -> Array:
+def _read_shares(total: Sums, own: Doubles | None) -> Doubles:
     """The shares of the classes (C,), of own samples as far as counts are noise."""
     counts, (_, constant) = total.counts.clip(0), scales(total.vectors.shape[1])
-    told: Array = counts / max(counts.sum(), FEWEST)
+    told: Doubles = counts / max(counts.sum(), FEWEST)
     if own is None:
         return told
     noise = len(counts) * total.variance / constant**2

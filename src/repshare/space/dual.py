@@ -24,9 +24,10 @@ import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from repshare.errors import ConfigError, Malformed
+from repshare.measures import Doubles
 from repshare.sharing.parts import MOST_WEIGHT, SHRINKAGES, Part, as_release, count_samples, weigh_samples
 from repshare.sharing.representations import Floats, Integers, Release
-from repshare.space.model import Doubles, Hits, Linear
+from repshare.space.model import Hits, Linear
 from repshare.space.moments import Moments, check_room, suits_moments
 from repshare.space.solution import Solution, SolutionKey, Total, elect, solve_own
 
@@ -36,7 +37,7 @@ VOTERS = 1000  # samples of a client, at most, that vote on shrinkage
 ROUNDED = 1e-9  # of a square
 FEWEST_ROUNDS = 20  # after a change of who takes part
 MOST_ROUNDS = 100  # the same, where the gap does not become small
-SMALL_GAP = 0.01  # with which the classifier is as good as the last one: docs/method.md, "when to stop"
+SMALL_GAP = 0.01  # from which on the classifier gets no better: docs/method.md, "when to stop"
 PIECE = 4096  # columns of vectors that are multiplied at a time
 
 
@@ -60,7 +61,7 @@ class Dual:
         """Begin with α of 0 for vectors (n, d), none longer than √d, and their labels (n,).
 
         `shrinkage` is ρ / n; without one it is voted on. `alone`: no other client will share anything.
-        `fewest`: no sample's weight counts for more than one of so many in the squares of a row's.
+        `fewest`: no sample has more than 1 / fewest of the squared weights of a row.
         """
         if shrinkage is not None and not 0 < shrinkage < math.inf:
             raise ConfigError(f"shrinkage must be above 0 and finite, not {shrinkage}")
@@ -96,7 +97,7 @@ class Dual:
         The step begins at the α that were published, which are those in the total: one that is never published is
         taken again. Where none can be made in floating-point numbers, α stay as they are, and the gap is infinite.
         If the total is implausible, α is reset to 0: adapting to a poisoned total would outlast the attacker.
-        The first step sees these samples alone, also where others are there: so first parts can be compared.
+        The first step uses these samples alone, even where there is a total: so first parts can be compared.
         """
         if self.total is not None and self._is_new:
             total, self.total = self.total, None
@@ -106,34 +107,34 @@ class Dual:
                 self.total = total
             if self.improved.alpha.any():  # else there is one class, which alone has nothing to tell apart
                 return gap
-        view = self._read(self.published)
+        solution = self._read(self.published)
         alpha, before, _, momentum, last = self.published
-        if view.scale != view.used:
-            alpha, before = (each * (view.scale / view.used) for each in (alpha, before))  # the same part of W
-        scores = self.own_scores(view.linear).astype(np.float64)
+        if solution.scale != solution.used:
+            alpha, before = (each * (solution.scale / solution.used) for each in (alpha, before))  # the same part of W
+        scores = self.own_scores(solution.linear).astype(np.float64)
         gap = self._gap(scores, alpha)
         if gap > ABSURD:
             zeros = np.zeros_like(self.targets)
-            self.improved = Variables(zeros, zeros, view.shrinkage and view.unit, gap=gap)
+            self.improved = Variables(zeros, zeros, solution.shrinkage and solution.unit, gap=gap)
             return gap
         try:
-            reached = self._solve(view, scores, alpha)
+            reached = self._solve(solution, scores, alpha)
         except LinAlgError:
             reached = alpha + math.nan
         following = (1 + math.sqrt(1 + 4 * momentum**2)) / 2
-        speed = (momentum - 1) / following * (1 - len(self.labels) / view.samples)  # see the head of this file
+        speed = (momentum - 1) / following * (1 - len(self.labels) / solution.samples)  # see the head of this file
         if gap > GROWN * last or float(((alpha - reached) * (reached - before)).sum()) > 0:
             following, speed = 1.0, 0.0  # momentum leads back or astray: start over
         extrapolated = _within_bounds(reached + speed * (reached - before))
-        if view.unit != view.wanted:  # what is shared is to mean the same after another vote
-            extrapolated, reached = (each * (view.unit / view.wanted) for each in (extrapolated, reached))
+        if solution.unit != solution.wanted:  # what is shared is to mean the same after another vote
+            extrapolated, reached = (each * (solution.unit / solution.wanted) for each in (extrapolated, reached))
             extrapolated = _within_bounds(extrapolated)
         if self.fewest > 1:
             extrapolated = _share_rows(extrapolated, self.fewest)
         if not (np.isfinite(extrapolated).all() and math.isfinite(gap)):
             self.improved = self.published
             return math.inf
-        self.improved = Variables(extrapolated, reached, view.shrinkage and view.unit, following, gap)
+        self.improved = Variables(extrapolated, reached, solution.shrinkage and solution.unit, following, gap)
         return gap
 
     @property
@@ -192,12 +193,12 @@ class Dual:
             ρ = SHRINKAGES[elect(every, len(self.labels))] if self.fixed is None else self.fixed * len(self.labels)
             gram = _multiply(self.vectors, self.vectors) if self._gram is None else self._gram
             self._alone_hits = self._vote(gram, (ρ,))[:, 0]
-        view, alpha = self._read(self.published, testing=True), self.published.alpha
-        scores = self.own_scores(view.linear).astype(np.float64)
-        if alpha.any():  # else the total has no part of these samples
-            kernel = self._centred(view) * (len(self.labels) / view.samples)
+        solution, alpha = self._read(self.published, testing=True), self.published.alpha
+        scores = self.own_scores(solution.linear).astype(np.float64)
+        if alpha.any():  # otherwise the total has no part of these samples
+            kernel = self._centred(solution) * (len(self.labels) / solution.samples)
             inverse = np.linalg.inv(np.eye(len(kernel)) + kernel)
-            others = scores - kernel @ (alpha * (view.scale / view.used))
+            others = scores - kernel @ (alpha * (solution.scale / solution.used))
             scores = self.targets - inverse @ (self.targets - others) / inverse.diagonal()[:, None]
         return scores.argmax(axis=1) == self.labels, self._alone_hits
 
@@ -233,19 +234,19 @@ class Dual:
         samples = self.total.samples + len(self.labels) * self._is_new
         return self.total.solution(SolutionKey(samples, self.fixed, testing))
 
-    def _solve(self, view: Solution, scores: Doubles, start: Doubles) -> Doubles:
+    def _solve(self, solution: Solution, scores: Doubles, start: Doubles) -> Doubles:
         """Find the α that this client's samples would have, if all clients stepped alike."""
         right = self.targets - scores - start
         if self._moments is not None:
-            return start + self._moments.solve(view, right)
-        solved: Doubles = cho_solve((self._factorise(view), True), right, check_finite=False)
+            return start + self._moments.solve(solution, right)
+        solved: Doubles = cho_solve((self._factorise(solution), True), right, check_finite=False)
         return start + solved
 
-    def _factorise(self, view: Solution) -> Doubles:
+    def _factorise(self, solution: Solution) -> Doubles:
         """Factorise I + gram (Cholesky). It changes when clients join, leave or change data."""
-        key = view.scale / view.samples, view.length
+        key = solution.scale / solution.samples, solution.length
         if self._factor is None or self._factor[0] != key:
-            matrix = self._centred(view)
+            matrix = self._centred(solution)
             matrix[np.diag_indices_from(matrix)] += 1.0
             factor, _ = cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
             if self.is_alone:  # one step is all: leave the memory to other clients
@@ -254,13 +255,13 @@ class Dual:
             self._factor = key, np.asarray(factor)
         return self._factor[1]
 
-    def _centred(self, view: Solution) -> Doubles:
-        """Inner products of this client's vectors, less the common centre, as they count in a step (n, n)."""
-        beside = _multiply(self.vectors, view.linear.centre[None])
+    def _centred(self, solution: Solution) -> Doubles:
+        """Inner products of this client's vectors, less the common centre, scaled for a step (n, n)."""
+        beside = _multiply(self.vectors, solution.linear.centre[None])
         centred: Doubles = (_multiply(self.vectors, self.vectors) if self._gram is None else self._gram) - beside
         centred -= beside.T
-        centred += view.length
-        centred *= view.samples / len(self.labels) / view.scale
+        centred += solution.length
+        centred *= solution.samples / len(self.labels) / solution.scale
         return centred
 
     def _gap(self, scores: Doubles, alpha: Doubles) -> float:
@@ -268,9 +269,9 @@ class Dual:
         return float(np.square(self.targets - scores - alpha).sum() / 2 / len(scores))
 
     def _vote(self, gram: Doubles, candidates: Sequence[float]) -> Hits:
-        """Which samples a classifier of the others gets right, by candidate of shrinkage: (n, candidates).
+        """Which samples a classifier made without them gets right, for each candidate of shrinkage (n, candidates).
 
-        Of more than VOTERS samples, the first VOTERS vote; the others repeat them in turn.
+        Each sample is left out by itself. Beyond VOTERS samples, each one repeats the vote of one of the first VOTERS.
         """
         count = len(gram)
         spread = max(float(gram.diagonal().mean() - gram.mean()), 1e-9)

@@ -1,4 +1,4 @@
-"""The exposure rule: the numbers that leave in a release are few for the samples behind them.
+"""The exposure rule: a release has at least SAMPLES_A_NUMBER samples behind each number that leaves in it.
 
 A release has a row of d + 1 numbers for each of C classes. Whoever knows the space and images of the same kind knows
 what a candidate adds to each row, and tells members from others by all C · (d + 1) numbers together. For n independent
@@ -16,12 +16,12 @@ from repshare.errors import ConfigError
 SAMPLES_A_NUMBER = 8  # behind each of the C · (d + 1) numbers of a release, at least
 PROMISED = 0.60  # the largest AUC of the attacks that the rule leaves
 BUDGET = 1.3  # ε of one release, with δ = 10⁻⁵: no attack has an AUC above 0.60 then, whatever it knows
-PLAIN = 150  # numbers, from which rows without noise are proposed
-NOISY = 256  # numbers of rows with noise
+PLAIN = 150  # numbers of a row: where only shorter rows would be allowed without noise, rows with noise are proposed
+NOISY = 256  # numbers of a proposed row with noise, and the most without
 
 
 def most_numbers(samples: int, classes: int) -> int:
-    """The largest number of numbers that each row of a visible sum of this many samples may have.
+    """The most numbers that each row may have in a visible sum over this many samples.
 
     Args:
         samples: The samples behind the sum, of all who are in it together.
@@ -31,7 +31,7 @@ def most_numbers(samples: int, classes: int) -> int:
 
 
 def fewest_samples(numbers: int, classes: int) -> int:
-    """The least number of samples behind a visible sum for which the rule allows rows of so many numbers.
+    """The fewest samples that a visible sum must be over, for rows of so many numbers.
 
     Args:
         numbers: The numbers of each row.
@@ -106,7 +106,7 @@ class Exposure(NamedTuple):
 
     @property
     def most(self) -> int:
-        """The largest number of numbers that the rule allows."""
+        """The most numbers of a row that the rule allows."""
         return self.numbers if math.isinf(self.samples) else most_numbers(int(self.samples), self.classes)
 
     @property
@@ -127,8 +127,8 @@ class Exposure(NamedTuple):
         shorter = f"a task with vectors of at most {self.most} numbers" if self.most else "more samples"
         task = "" if self.sums else ", in a task with --loss discriminant"
         raise ConfigError(
-            f"this would show who is among your samples: {self}. The rule allows {self.most:,} numbers, so that each "
-            f"number of all rows has {SAMPLES_A_NUMBER} samples behind it. Ways out: a budget (--epsilon {BUDGET:g} "
+            f"this would show who is among your samples: {self}. The rule allows {self.most:,} numbers a row: "
+            f"{SAMPLES_A_NUMBER} samples behind each number. Ways out: a budget (--epsilon {BUDGET:g} "
             f"--adjacency add-remove{task}); a masked group (a task with "
             f"--group-members 3); {shorter}; or --accept-exposure (accept_exposure in the policy) if that may be seen"
         )

@@ -72,7 +72,7 @@ class Fourier(Space):
         return np.concatenate(pieces)
 
     def _map(self, rows: NDArray[np.float64]) -> Floats:
-        """In fp64, so that a row's numbers do not depend on the rows beside it."""
+        """Map rows (n, k) in fp64, so that a row's vector does not depend on the rows beside it."""
         low, high, frequencies, phases = self._constants
         scaled = (rows.clip(low, high) - low) / (high - low) * 2 - 1
         cosines = np.cos(phases + scaled @ frequencies).astype(np.float32)

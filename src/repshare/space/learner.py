@@ -99,8 +99,8 @@ class SpaceLearner(Learner):
         self.by_itself: Linear | None = self.model.alone() if tells else None
         self._earlier_seconds = seconds + time.perf_counter() - started
         self.representation = agreement.representation(samples)
-        hidden = alone or agreement.is_simulated or policy.epsilon  # nothing leaves, or not without noise
-        if not (hidden or policy.share_inputs or self.representation.shares_inputs):  # the last is refused anyway
+        is_safe = alone or agreement.is_simulated or policy.epsilon  # nothing leaves, or not without noise
+        if not (is_safe or policy.share_inputs or self.representation.shares_inputs):  # the last is refused anyway
             check(self.inspect(), agreement.space, images=self._sees_images)
 
     @classmethod
@@ -172,7 +172,7 @@ class SpaceLearner(Learner):
 
     @property
     def shares_any(self) -> bool:
-        """Whether each class in the sums has enough samples; where none has, all learn, and nothing leaves."""
+        """Whether the classes in the sums have enough samples. If no class has, all train, and nothing leaves."""
         counts = np.bincount(self.model.labels)
         return bool(counts[counts > 0].min() >= self.policy.fewest)
 
@@ -418,7 +418,7 @@ class SpaceLearner(Learner):
             coins = np.array([coin for coin, _ in _toss(self.samples.in_order(READ_AT_ONCE), known, self.secret)])
             held = coins < policy.held_out if policy.epsilon is not None else np.argsort(np.argsort(coins)) < count
         used = np.flatnonzero(allowed & ~held)
-        if policy.epsilon is None:  # with a budget, how many there are is nothing to go by
+        if policy.epsilon is None:  # with a budget, nothing that is shared may depend on their number
             enough = np.bincount(labels[used], minlength=1)[labels[used]] >= policy.fewest
             used = used[enough] if enough.any() else used  # of which nothing leaves: see `shares_any`
         if not len(used):

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from repshare.measures import Doubles
 from repshare.sharing.representations import Floats, Integers, Release
 
-Doubles = NDArray[np.float64]
 OWN_MIX = "own mix"  # the classifier in use is all clients', for one client's class shares
 Hits = NDArray[np.bool_]
 

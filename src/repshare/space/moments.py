@@ -6,8 +6,8 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from repshare.errors import ConfigError
+from repshare.measures import Doubles
 from repshare.sharing.representations import Floats
-from repshare.space.model import Doubles
 from repshare.space.solution import Solution
 
 FEW = 4000  # samples: up to so many, inner products of all pairs are at hand in any space

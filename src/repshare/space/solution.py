@@ -29,10 +29,10 @@ class Solution(NamedTuple):
 
     samples: int  # n, with this client's
     shrinkage: float | None  # ρ by vote; None: there has been none
-    wanted: float  # ρ, by vote or not
-    unit: float  # ρ that weights are shared for
-    scale: float  # ρ τ
-    used: float  # the same for the total in hand, which may have been made for another ρ
+    wanted: float  # ρ to solve for, by vote or not
+    unit: float  # ρ that shared weights are scaled for: UNIT after a vote
+    scale: float  # ρ τ of `wanted`
+    used: float  # ρ τ that the total in hand was made for
     length: float  # of the centre, squared
     linear: Linear
 

@@ -18,11 +18,11 @@ from repshare.errors import ConfigError
 from repshare.measures import Representation
 from repshare.sharing.representations import Floats
 
-LATER = {"later": True}  # of a field that spaces had not at first: its default is not told, so that their names stay
+LATER = {"later": True}  # metadata of a field added later: describe leaves out its default, and fingerprints stay
 
 
 class Space(Protocol):
-    """Maps inputs to vectors of `dimension` numbers, none longer than √`dimension`, so that numbers are about 1."""
+    """Maps inputs to vectors of `dimension` numbers, each √`dimension` long, or all zeros: numbers are about 1."""
 
     name: ClassVar[str]
 
@@ -32,7 +32,7 @@ class Space(Protocol):
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """The shape of an input; none, if it is not known."""
+        """The shape of an input; () if it is not known."""
         return ()
 
     @property
@@ -88,7 +88,7 @@ def as_array(values: Any) -> NDArray[Any]:
 
 
 def describe(space: Space) -> dict[str, Any]:
-    """What a task says of the space, in JSON's types: equal descriptions, equal vectors.
+    """Describe the space in JSON's types, as a task does. Equal descriptions mean equal vectors.
 
     Args:
         space: The space.
@@ -102,7 +102,7 @@ def describe(space: Space) -> dict[str, Any]:
 
 
 def _as_json(value: Any) -> Any:
-    """Make 1 and 1.0 the same which are equal as a setting."""
+    """Turn a setting into JSON's types: tuples to lists, and 1.0 to 1, so that equal settings look equal."""
     if isinstance(value, tuple):
         return [_as_json(each) for each in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -27,14 +27,14 @@ class Transaction(Protocol):
         """Remove these keys and their values."""
 
     def scan(self, prefix: str) -> Iterator[tuple[str, bytes]]:
-        """Yield everything whose key begins with this; nothing of it stays in memory. Change nothing meanwhile."""
+        """Yield each key with this prefix and its value, kept in memory one at a time. Write nothing meanwhile."""
 
 
 class Store(Protocol):
     """Opaque bytes under keys."""
 
     name: str
-    """As it was asked for."""
+    """The name that `Database.store` was given."""
 
     def transact(self, work: Callable[[Transaction], Result]) -> Result:
         """Run work in one atomic, durable transaction. It may run more than once: conflicts are retried."""
@@ -84,7 +84,10 @@ class Database(Protocol):
 
 
 class Changes:
-    """A transaction that collects what is to be written, and reads nothing twice."""
+    """A transaction that a store builds from two reads of its own. It collects writes in `made`, for the store to do.
+
+    No key is read twice.
+    """
 
     def __init__(
         self,
@@ -136,7 +139,7 @@ class Changes:
 
 
 def only_read(work: Callable[[Transaction], Result], changes: Changes) -> Result:
-    """Run work that must not write."""
+    """Run work on these changes. Raises TypeError if it writes."""
     result = work(changes)
     if changes.made:
         raise TypeError("this transaction only reads")
@@ -144,7 +147,7 @@ def only_read(work: Callable[[Transaction], Result], changes: Changes) -> Result
 
 
 def decoded(key: str, read: Callable[Given, Result], *given: Given.args, **more: Given.kwargs) -> Result:
-    """Decode a stored value with `read`. An error about its form is Damaged, never the caller's fault."""
+    """Decode a stored value with `read`. Raises Damaged, with its key, where its form is wrong."""
     try:
         return read(*given, **more)
     except ABOUT_FORM as error:
