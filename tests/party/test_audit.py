@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from repshare.party import audit
+from support import private_clients
+from support.private_clients import create_private_task
 from support.processes import RelayProcess, run
 
 PARTY = Path(__file__).parents[2] / "examples/party.py"
@@ -43,15 +45,26 @@ def limit(text):
 
 
 def test_each_release_has_a_line(relay, capsys):
-    run(capsys, *join(relay, "alice", "--epsilon", 8))
+    run(capsys, *join(relay, "alice"))
     lines = logged("alice")
-    assert [(line["round"], line["task"], line["samples"]) for line in lines] == [
-        (number, "digits", None) for number in (1, 2, 3)
+    assert [(line["round"], line["task"], line["samples"], line["epsilon"]) for line in lines] == [
+        (number, "digits", 100, None) for number in (1, 2, 3)
     ]
-    assert 0 < lines[0]["epsilon"] < lines[2]["epsilon"] <= 8
     assert sum(lines[0]["counts"]) == 100
     assert len({line["sha256"] for line in lines}) == 3
     assert Path("repshare-digits-alice/audit.jsonl").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_release_with_noise_has_its_cost_and_no_count(tmp_path, capsys):
+    create_private_task(tmp_path)
+    relay = RelayProcess(tmp_path, "--insecure")
+    try:
+        command = ("join", relay.url, "--party", f"{private_clients.__file__}:alice", "--name", "alice")
+        run(capsys, *command, "--task", "digits", "--rounds", 1, "--epsilon", 8)
+    finally:
+        relay.stop()
+    (line,) = logged("alice")
+    assert (line["samples"], line["epsilon"]) == (None, pytest.approx(8, abs=0.01))
 
 
 @pytest.mark.parametrize(("answer", "leaves"), [("yes\n", True), ("no\n", False), ("", False)])

@@ -178,7 +178,7 @@ def test_joining_with_a_budget(tmp_path, monkeypatch, capsys):
 
 def test_a_peer_with_a_budget(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    main(["keys", "new", "ada.key"])
+    main(["keys", "ada.key"])
     place = ("--key", "ada.key", "--first-use", "--listen", "tcp/127.0.0.1:0", "--timeout", 0.1)
     Path("digits.json").write_text(json.dumps(COMMON.describe()))
     peer = ("peer", "--party", f"{PARTY}:alice", "--name", "ada", "--agreement", "digits.json", *place, "--epsilon", 3)

@@ -94,7 +94,6 @@ def test_all_commands_work_while_the_relay_runs(tmp_path):
         (["revoke", "alice", "--task", "digits"], "alice has no token in digits"),
         (["tasks", "create", "x"], "needs --classes and --dimension"),
         (["tasks", "create", "x", "--classes", "1", "--dimension", "2"], "classes must be at least 2, not 1"),
-        (["tasks", "import", "digits.task"], "befa941 is the last commit that reads a task from a file"),
         (["tasks", "create", "digits", "--classes", "10", "--dimension", "9"], "dimension 8 there, 9 wanted"),
         (["tasks", "delete", "none", "--yes"], "there is no task 'none'"),
         (["tasks", "list", "--db", "redis://127.0.0.1:1/0"], "Redis"),

@@ -10,7 +10,7 @@ COMMON = "common options"
 Layout = dict[str, str]  # names of options by title
 
 SHARED = "minimum-count share-classes share-inputs"
-BUDGET = "epsilon delta adjacency"
+BUDGET = "epsilon delta adjacency releases"
 LAYOUTS: dict[str, Layout] = {
     "join": {
         COMMON: "party token-file rounds state dry-run approve compare restart",
