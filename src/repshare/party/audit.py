@@ -7,23 +7,23 @@ import time
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from repshare import __version__
-from repshare.client import Client
 from repshare.errors import BudgetExhausted, ConfigError
 from repshare.fields import check_positive, check_whole
 from repshare.imports import in_one_line
 from repshare.records import Journal
 from repshare.sharing import wire
 
+if TYPE_CHECKING:
+    from repshare.client import Client
+
 AUDIT = "audit.jsonl"
-VARIABLE, USUAL = (
-    "REPSHARE_LIMITS",
-    Path("/etc/repshare/limits.toml"),
-)  # the site's file; the variable's, if there is none
+USUAL = Path("/etc/repshare/limits.toml")
+VARIABLE = "REPSHARE_LIMITS"  # names the site's file, where the usual one is not there
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def read_limits() -> Limits:
         raise ConfigError(f"the site's limits in {path} cannot be used: {in_one_line(error)}") from error
 
 
-def describe_release(client: Client, body: bytes) -> dict[str, Any]:
+def describe_release(client: "Client", body: bytes) -> dict[str, Any]:
     """What is to be known of a release, without its values. With a budget, no count is in it."""
     release, learner = wire.decode_release(body), client.learner
     return {
@@ -100,7 +100,7 @@ class Audit:
         """Note that somebody has approved of what the preview showed."""
         self._journal.add([{"time": _now(), "task": self.task, "approved_by": getpass.getuser()}])
 
-    def note(self, client: Client, body: bytes) -> None:
+    def note(self, client: "Client", body: bytes) -> None:
         """Note a release that is about to leave, or raise what keeps it here."""
         told, counts = describe_release(client, body), client.learner.shared_counts()
         self.limits.check(told, int(counts.sum()))
