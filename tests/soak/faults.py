@@ -4,9 +4,11 @@ import random
 import resource
 import signal
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 
+from repshare.relay.tasks import Tasks
+from repshare.stores import open_database
 from soak.audit import audit
 from soak.load import TASK, Load, ask, connect, make_release
 from support.processes import eventually
@@ -160,6 +162,8 @@ def expire(folder, *, turns, max_age=1.0, clients=40, threads=4, seed=0):
     rng, forgotten, slowest = random.Random(seed), 0, 0.0
     with ExitStack() as stack:
         relay = start(stack, folder, "--max-age", max_age)
+        database = stack.enter_context(closing(open_database(str(folder / "relay.db"))))
+        board = Tasks(database).get("digits").board  # beside the relay, whose status is some moments old
         calm = {"withdrawals": 0.0, "pause_seconds": 0.005}
         with Load([relay.url], clients=clients, threads=threads, seed=seed, **calm) as load:
             for _ in range(turns):
@@ -168,7 +172,7 @@ def expire(folder, *, turns, max_age=1.0, clients=40, threads=4, seed=0):
                 eventually(lambda: all(p.acknowledged_at > begun for p in load.parties), "all publish")  # noqa: B023
                 load.silent = set(rng.sample([party.name for party in load.parties], clients // 2))
                 begun = time.monotonic()
-                eventually(lambda: not load.silent & seen(relay, load, max_age), "the silent are forgotten")
+                eventually(lambda: not load.silent & seen(board, load, max_age), "the silent are forgotten")
                 slowest, forgotten = max(slowest, time.monotonic() - begun), forgotten + len(load.silent)
             load.pause()
             kept = audit(folder / "relay.db")
@@ -181,12 +185,11 @@ def expire(folder, *, turns, max_age=1.0, clients=40, threads=4, seed=0):
     }  # fmt: skip
 
 
-def seen(relay, load, max_age):
-    """The clients that the relay knows now, among them all that published lately."""
+def seen(board, load, max_age):
+    """The clients that are on the board now, among them all that published lately."""
     lately = {party.name for party in load.parties if time.monotonic() - party.acknowledged_at < max_age - 0.5}
-    # Those who stop just now may be forgotten while the relay is asked: half a second is left for that.
-    shown = relay.ask("GET", "/v1/tasks/digits/status").json()["shown"]
-    there = {member["name"] for member in shown}
+    # Those who stop just now may be forgotten while the board is read: half a second is left for that.
+    there = {member.name for member in board.status().shown}
     assert lately <= there | load.silent, lately - there
     return there
 
