@@ -103,8 +103,8 @@ class Board(Server):
         own = 0 if before is None else int(before.means.counts.max(initial=0))
         samples = int(there.totals.samples.max(initial=0)) - own
         others = there.count - (before is not None)
-        centre = there.totals.means([self.task.rows - 1]).vectors[0] if there.count else None
-        return Votes(self.task, state, self.key, client).judge(client, release, others, samples, self.clock(), centre)
+        total = there.totals.means(range(self.task.rows)) if there.count else None
+        return Votes(self.task, state, self.key, client).judge(client, release, others, samples, self.clock(), total)
 
     def withdraw(self, client: str) -> int:
         """Forget the client's release, and return the board's version."""

@@ -24,9 +24,9 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from repshare.sharing.parts import BESIDE, in_order
-from repshare.sharing.representations import Release
-from repshare.sharing.task import Task
+from repshare.sharing.parts import BESIDE, LEAST_WEIGHT, in_order
+from repshare.sharing.representations import Release, Representations
+from repshare.sharing.task import Task, scale_weights
 from repshare.stores import Transaction, decoded
 
 KEY = "votes"
@@ -109,11 +109,11 @@ class Votes:
 
     def judge(
         self, client: str, release: Release, others: int, others_samples: int, date: float,
-        centre: NDArray[np.float32] | None = None,
+        total: Representations | None = None,
     ) -> Ruling:  # fmt: skip
         """Decide about a client's new part, given how many other clients are in the total, and their samples.
 
-        `centre` is the total's mean vector; None: there is no total.
+        `total` is the others' and the last part of the client; None: there is none.
         """
         if not len(release.means.labels):
             return ACCEPTED
@@ -123,7 +123,7 @@ class Votes:
         elif sum(abs(date - each) < RETURN_SECONDS for each in self.left.get(client, ())) > MOST_RETURNS:
             verdict = Ruling(f"it has withdrawn its part more than {MOST_RETURNS} times in a day: come again tomorrow")
         else:
-            verdict = self._judge(client, release, centre)
+            verdict = self._judge(client, release, total)
         if verdict.refused is None and client in self.voters and self.samples.get(client) != samples:
             self.samples[client] = samples
             verdict = Ruling(None, verdict.left_out | self._find_excesses(client, others, others_samples + samples))
@@ -155,7 +155,7 @@ class Votes:
         """Return the clients whose parts are refused or left out, the last ones last."""
         return [NamedClient(name, *told) for name, told in self.named.items()]
 
-    def _judge(self, client: str, release: Release, centre: NDArray[np.float32] | None) -> Ruling:
+    def _judge(self, client: str, release: Release, total: Representations | None) -> Ruling:
         own, first = sketch(self.task, release, self.key), _decode_first(client, self._first)
         if own.length > (most := LONGEST * math.sqrt(self.task.dimension)):
             return Ruling(f"a row of length {own.length:.3g}; here no honest one is longer than {most:.3g}")
@@ -164,7 +164,7 @@ class Votes:
                 asked = "what it shares first here must be of its own samples alone: its next part will be"
                 return Ruling(str(self.named[client][-1]) if client in self.named else asked)
             return self._admit(client, own)
-        if self._has_turned(own, first, sketch(self.task, release, self.key, centre)):
+        if self._has_turned(own, first, sketch(self.task, release, self.key, total)):
             return Ruling("its rows have turned away from its own first ones: has it the same samples and labels?")
         others = [length for name, length in self.voters.items() if name != client and length is not None]
         if why := _find_length(own, others):
@@ -241,14 +241,24 @@ class Votes:
         return json.loads(self.task.description or "{}").get("shrinkage") is not None
 
 
-def sketch(task: Task, release: Release, key: bytes = b"", centre: NDArray[np.float32] | None = None) -> FirstPart:
-    """What is compared of a part, or of a total in its form: rows less this centre; by default, less its own."""
+def sketch(task: Task, release: Release, key: bytes = b"", total: Representations | None = None) -> FirstPart:
+    """What is compared of a part, or of a total in its form: rows less its centre, or less this total's."""
     dimension, rows = task.dimension, in_order(release.means).astype(np.float64)
-    chosen, centre = choose_columns(dimension, key), rows[-1] if centre is None else centre
+    chosen, centre = choose_columns(dimension, key), _find_centre(task, release.means if total is None else total)
     centred = rows[:-1, chosen] - rows[:-1, dimension, None] * centre[chosen]
     counts = task.layout.count_classes(release.means, task.classes, dimension)
     longest = float(np.linalg.norm(rows[:-1, :dimension], axis=1).max())
     return FirstPart(centred[:MOST_CLASSES], np.array(counts[:MOST_CLASSES], np.int64), longest)
+
+
+def _find_centre(task: Task, rows: Representations) -> NDArray[np.float64]:
+    """The mean of the vectors behind a part or total, weighted as the task says."""
+    ordered = in_order(rows).astype(np.float64)
+    centre: NDArray[np.float64] = ordered[-1]
+    weights = scale_weights(json.loads(task.description or "{}").get("class_weights"), task.classes)
+    if weights is not None:
+        centre = centre / max(float(weights @ ordered[:-1, task.dimension + 1]), LEAST_WEIGHT)
+    return centre
 
 
 def find_difference(task: Task, own: FirstPart, others: FirstPart) -> str | None:
