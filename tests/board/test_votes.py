@@ -2,14 +2,17 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
+import torch
+from sklearn.datasets import load_breast_cancer
 
 from repshare import Client, Policy
 from repshare.board import Board
 from repshare.errors import LeftOut, Refused
 from repshare.exchange import LocalExchange
 from repshare.sharing import wire
-from repshare.space import Patches
+from repshare.space import Fourier, Patches
 from repshare.space.agreement import Agreement
 from repshare.stores import MemoryStore
 
@@ -155,6 +158,25 @@ def test_a_part_that_turns_round_is_refused_and_the_last_one_stays(own):
     assert named(board).keys() == {NAMES[2]}
     assert "turned away from its own first ones" in named(board)[NAMES[2]]
     assert board.find(NAMES[2]).round == 2
+
+
+@pytest.mark.parametrize(
+    "counts", [((60, 3), (12, 147), (0, 50)), ((6, 150), (100, 6), (5, 6)), ((0, 100), (100, 0), (2, 60))]
+)
+def test_nobody_is_refused_for_having_mostly_one_of_two_classes(counts):
+    cells, classes = load_breast_cancer(return_X_y=True)
+    cells, rest = cells[:, :10], [np.flatnonzero(classes == label) for label in (0, 1)]
+    high = tuple((1.3 * cells.max(axis=0)).tolist())
+    agreement = Agreement(Fourier((0.0,) * 10, high, 0, 256, 0.25), class_names=("ill", "well"))
+    board, clients = Board(replace(agreement.task(2), compared=True)), {}
+    for name, wanted in zip(NAMES, counts, strict=False):
+        rows = np.concatenate([own[:count] for own, count in zip(rest, wanted, strict=True)])
+        rest = [own[count:] for own, count in zip(rest, wanted, strict=True)]
+        data, exchange = (torch.from_numpy(cells[rows]).float(), classes[rows]), LocalExchange(board, name)
+        clients[name] = Client(data=data, exchange=exchange, name=name, policy=POLICY, space=agreement, seed=1)
+    for _ in range(12):
+        assert [record.trouble for record in play(clients, 1).values()] == [None] * 3
+    assert named(board) == {}
 
 
 def test_a_part_that_is_much_longer_than_others_is_refused(own):

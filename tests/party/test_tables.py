@@ -245,6 +245,14 @@ def test_a_task_of_columns_has_no_other_shape_range_or_space(relay, given, told)
     assert told in repshare(*create, cwd=relay.folder, expect=2)
 
 
+def test_a_task_of_columns_states_the_weights_of_classes(relay):
+    create = ["relay", "tasks", "create", "weighed", "--columns", "columns.csv", "--classes", 2, "--class-weights"]
+    assert "2 numbers above 0" in repshare(*create, 1, 2, 3, cwd=relay.folder, expect=2)
+    repshare(*create, 1, 12, cwd=relay.folder)
+    described = json.loads(repshare("relay", "tasks", "describe", "weighed", cwd=relay.folder))
+    assert described["class_weights"] == [1, 12]
+
+
 def test_a_classifier_predicts_tables_by_name_with_the_rows_that_it_could_use(tmp_path, monkeypatch):
     write_table(tmp_path / "patients.csv", HEAD, PATIENTS["south"])
     (tmp_path / "party.py").write_text(PARTY)

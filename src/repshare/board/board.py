@@ -103,7 +103,8 @@ class Board(Server):
         own = 0 if before is None else int(before.means.counts.max(initial=0))
         samples = int(board.totals.samples.max(initial=0)) - own
         others = board.count - (before is not None)
-        return Votes(self.task, state, self.key, client).judge(client, release, others, samples, self.clock())
+        total = board.totals.means(range(self.task.rows)) if board.count else None
+        return Votes(self.task, state, self.key, client).judge(client, release, others, samples, self.clock(), total)
 
     def withdraw(self, client: str) -> int:
         """Forget the client's release, and return the board's version."""

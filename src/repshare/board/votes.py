@@ -24,9 +24,9 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from repshare.sharing.parts import BESIDE, in_order
-from repshare.sharing.representations import Release
-from repshare.sharing.task import Task
+from repshare.sharing.parts import BESIDE, LEAST_WEIGHT, in_order
+from repshare.sharing.representations import Release, Representations
+from repshare.sharing.task import Task, scale_weights
 from repshare.stores import Transaction, decoded
 
 KEY = "votes"
@@ -42,7 +42,7 @@ CHANCE = 3.0  # and this many standard deviations of such a cosine more
 ALIKE, UNLIKE = 0.2, 0.25  # the usual cosine that tells something, and the part of it that is too little
 EVIDENCE = 0.45  # a sum of cosines, where one total is all that there is to compare with
 OPPOSITE = -0.1  # a mean cosine between rows of the same classes: honest ones stay above 0.1
-TURNED = 0.05  # the cosine between a later part and the first one: honest ones stay above 0.15
+TURNED = 0.05  # the cosine between a later part and the first one: honest ones stay above 0.1
 CHANGED = 1.2  # times: by less, a client's length is not written again
 LONGER = 10.0  # times the median of others: honest ones stay below 7.5
 LONGEST = 0.2  # of a vector's length: honest rows have 0.005, and 0.13 where shrinkage is fixed and large
@@ -108,8 +108,14 @@ class Votes:
         self.samples: dict[str, int] = kept.get("samples", {})  # of voters in the total
         self.left: dict[str, list[float]] = kept.get("left", {})  # when clients have withdrawn parts
 
-    def judge(self, client: str, release: Release, others: int, others_samples: int, date: float) -> Ruling:
-        """Decide about a client's new part, given how many other clients are in the total, and their samples."""
+    def judge(
+        self, client: str, release: Release, others: int, others_samples: int, date: float,
+        total: Representations | None = None,
+    ) -> Ruling:  # fmt: skip
+        """Decide about a client's new part, given how many other clients are in the total, and their samples.
+
+        `total` is the others' and the last part of the client; None: there is none.
+        """
         if not len(release.means.labels):
             return ACCEPTED
         samples = int(release.means.counts[0])
@@ -118,7 +124,7 @@ class Votes:
         elif sum(abs(date - each) < RETURN_SECONDS for each in self.left.get(client, ())) > MOST_RETURNS:
             verdict = Ruling(f"it has withdrawn its part more than {MOST_RETURNS} times in a day: come again tomorrow")
         else:
-            verdict = self._judge(client, release)
+            verdict = self._judge(client, release, total)
         if verdict.refused is None and client in self.voters and self.samples.get(client) != samples:
             self.samples[client] = samples
             verdict = Ruling(None, verdict.left_out | self._find_excesses(client, others, others_samples + samples))
@@ -150,7 +156,7 @@ class Votes:
         """Return the clients whose parts are refused or left out, the last ones last."""
         return [NamedClient(name, *told) for name, told in self.named.items()]
 
-    def _judge(self, client: str, release: Release) -> Ruling:
+    def _judge(self, client: str, release: Release, total: Representations | None) -> Ruling:
         own, first = sketch(self.task, release, self.key), _decode_first(client, self._first)
         if own.length > (most := LONGEST * math.sqrt(self.task.dimension)):
             return Ruling(f"a row of length {own.length:.3g}; here no honest one is longer than {most:.3g}")
@@ -159,7 +165,7 @@ class Votes:
                 asked = "what it shares first here must be of its own samples alone: its next part will be"
                 return Ruling(str(self.named[client][-1]) if client in self.named else asked)
             return self._admit(client, own)
-        if own.rows.any() and first.rows.any() and _cosine(own.rows, first.rows) < TURNED:
+        if self._has_turned(own, first, sketch(self.task, release, self.key, total)):
             return Ruling("its rows have turned away from its own first ones: has it the same samples and labels?")
         others = [length for name, length in self.voters.items() if name != client and length is not None]
         if why := _find_length(own, others):
@@ -168,6 +174,17 @@ class Votes:
         if client in self.voters and not (before and 1 / CHANGED < own.length / before < CHANGED):
             self.voters[client] = own.length
         return ACCEPTED
+
+    def _has_turned(self, own: FirstPart, first: FirstPart, in_total: FirstPart) -> bool:
+        """Whether rows point elsewhere than at first, less the client's own centre and less the total's.
+
+        Where a client has mostly one class, its weights no longer add up to 0 once others' samples are known. Then its
+        rows tell classes apart about the total's centre only. A few samples of a class turn legitimately, too.
+        """
+        if np.count_nonzero(first.counts >= FEWEST_SAMPLES) < 2:
+            return False
+        pairs = [(each.rows, first.rows) for each in (own, in_total)]
+        return all(one.any() and other.any() and _cosine(one, other) < TURNED for one, other in pairs)
 
     def _admit(self, client: str, own: FirstPart) -> Ruling:
         """Let a client's first part and all others' vote on each other."""
@@ -225,14 +242,24 @@ class Votes:
         return json.loads(self.task.description or "{}").get("shrinkage") is not None
 
 
-def sketch(task: Task, release: Release, key: bytes = b"") -> FirstPart:
-    """What is compared of a part, or of a total in its form."""
+def sketch(task: Task, release: Release, key: bytes = b"", total: Representations | None = None) -> FirstPart:
+    """What is compared of a part, or of a total in its form: rows less its centre, or less this total's."""
     dimension, rows = task.dimension, in_order(release.means).astype(np.float64)
-    chosen = choose_columns(dimension, key)
-    centred = rows[:-1, chosen] - rows[:-1, dimension, None] * rows[-1, chosen]
+    chosen, centre = choose_columns(dimension, key), _find_centre(task, release.means if total is None else total)
+    centred = rows[:-1, chosen] - rows[:-1, dimension, None] * centre[chosen]
     counts = task.layout.count_classes(release.means, task.classes, dimension)
     longest = float(np.linalg.norm(rows[:-1, :dimension], axis=1).max())
     return FirstPart(centred[:MOST_CLASSES], np.array(counts[:MOST_CLASSES], np.int64), longest)
+
+
+def _find_centre(task: Task, rows: Representations) -> NDArray[np.float64]:
+    """The mean of the vectors behind a part or total, weighted as the task says."""
+    ordered = in_order(rows).astype(np.float64)
+    centre: NDArray[np.float64] = ordered[-1]
+    weights = scale_weights(json.loads(task.description or "{}").get("class_weights"), task.classes)
+    if weights is not None:
+        centre = centre / max(float(weights @ ordered[:-1, task.dimension + 1]), LEAST_WEIGHT)
+    return centre
 
 
 def find_difference(task: Task, own: FirstPart, others: FirstPart) -> str | None:

@@ -3,14 +3,14 @@
 It is the learner and the wire of other clients, so that all may share one board.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from repshare.config import FEWEST, Policy
 from repshare.errors import ConfigError, DataError
@@ -69,6 +69,7 @@ class CommonSpaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         width: float = 0.5,
         seed: int = 0,
         shrinkage: float | None = None,
+        class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
         task: Task | None = None,
         accept_space: bool = False,
         precision: Literal["fp32", "fp16"] = "fp16",
@@ -85,6 +86,8 @@ class CommonSpaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             width: The distance up to which two rows are alike, where 1 is the distance of two random points.
             seed: The seed of the cosines.
             shrinkage: ρ / n, how strongly it is regularised. Default: by the parties' votes.
+            class_weight: How much a sample of each class counts, by its label; 1 for those left out. "balanced": by how
+                many this party has, for a classifier of its own: nothing leaves. Default: all count the same.
             task: The task of a relay, in place of all arguments above: `RelayExchange(…).describe().agreed`.
             accept_space: Whether the task's space may be another than this package's own choice.
             precision: The number format of releases: "fp16" or "fp32".
@@ -92,27 +95,35 @@ class CommonSpaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         """
         self.classes, self.low, self.high, self.features, self.width = classes, low, high, features, width
         self.seed, self.shrinkage, self.task, self.precision = seed, shrinkage, task, precision
-        self.accept_space, self.accept_exposure = accept_space, accept_exposure
+        self.accept_space, self.accept_exposure, self.class_weight = accept_space, accept_exposure, class_weight
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn from these samples alone. What was exchanged before is forgotten.
 
         Args:
             X: Rows of numbers (n, k); a DataFrame, where the task names its columns.
             y: Their labels (n,).
+            sample_weight: How much each counts (n,), for a classifier of one's own: nothing leaves. Default: the same.
         """
         rows, given = validate_data(self, self._read(X), y, dtype=np.float64)
         check_classification_targets(given)
+        weights = None if sample_weight is None else _check_sample_weight(sample_weight, rows)
+        if weights is not None:
+            if weights.min() < 0 or not weights.any():
+                raise ConfigError("no weight of a sample may be below 0, and not all may be 0")
+            rows, given, weights = rows[weights > 0], given[weights > 0], weights[weights > 0]
         agreement = self._agree(rows.shape[1])
         agreement.check_range(float(rows.min()), float(rows.max()), "this party")
         self.classes_, labels = self._number(given, agreement)
+        agreement, weights = self._weigh(agreement, labels, weights)
         self.task_ = self.task or agreement.task(max(2, len(self.classes_)))  # a single class makes no task
         if self.task is not None and not self.accept_space:
             check_usual(agreement.unusual(float(rows.min()), float(rows.max()), images=False))
         # Its inputs are looked at when something is to leave: to learn alone is always possible.
         fewest = 1 if self.accept_exposure else FEWEST  # samples of classes with fewer take no part
         policy = Policy(held_out=0.0, share_inputs=True, precision=self.precision, minimum_count=fewest)
-        self._learner = SpaceLearner(Rows(rows, labels), policy, agreement, classes=len(self.classes_))
+        self._learner = SpaceLearner(Rows(rows, labels), policy, agreement, classes=len(self.classes_), weights=weights)
+        self._is_weighted_alone = weights is not None
         self._found, self._linear, self.round_ = self._learner.inspect(), self._learner.model.alone(), 0
         return self
 
@@ -123,11 +134,14 @@ class CommonSpaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         """
         check_is_fitted(self)
         check(self._found, self._learner.agreement.space, images=False)
+        if self._is_weighted_alone:
+            raise ConfigError("others do not know these weights: agree on class_weight by label, or fit without")
         samples = len(self._learner.used_rows)
         if not self._learner.shares_any:
             raise ConfigError(f"no class here has the {FEWEST} samples that a release needs")
         if not self.accept_exposure:
-            Exposure(self._learner.dimension, len(self.classes_), samples, sums=False).check()
+            behind = samples * self._learner.evenness
+            Exposure(self._learner.dimension, len(self.classes_), behind, sums=False).check()
         if samples < self.task_.fewest:
             raise ConfigError(f"a release is of at least {self.task_.fewest} samples here, and there are {samples}")
         self._learner.train()
@@ -208,6 +222,25 @@ class CommonSpaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             told = f"the space {common.space.name} with the loss {common.loss}"
             raise ConfigError(f"{told} needs PyTorch: take part with `repshare join`, or with Client and the method CS")
         return common
+
+    def _weigh(
+        self, common: Agreement, labels: NDArray[np.int64], weights: Doubles | None
+    ) -> tuple[Agreement, Doubles | None]:
+        """The agreement with weights by class, and what each sample counts beside them (n,), the largest 1."""
+        given = self.class_weight
+        if given is not None and self.task is not None:
+            raise ConfigError("the task says how much classes count: leave class_weight out")
+        if isinstance(given, str):
+            if given != "balanced":
+                raise ConfigError(f'class_weight is {given!r}, neither "balanced" nor weights by label')
+            counts = np.bincount(labels, weights)
+            weights = (1.0 if weights is None else weights) / counts[labels]
+        elif given is not None:
+            if strange := [label for label in given if label not in self.classes_.tolist()]:
+                raise ConfigError(f"class_weight has {strange[0]!r}, which is none of the classes")
+            by_class = tuple(float(given.get(label, 1.0)) for label in self.classes_.tolist())
+            common = common._replace(class_weights=by_class if len(by_class) > 1 else ())
+        return common, None if weights is None else weights / weights.max()
 
     def _number(self, labels: NDArray[Any], common: Agreement) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """The classes, and the place of each label among them (n,)."""

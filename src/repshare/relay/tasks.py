@@ -15,7 +15,7 @@ from repshare.board import Board
 from repshare.errors import ConfigError, Damaged, Refused
 from repshare.relay.auth import Access, check_name, is_name
 from repshare.secure import Meetings
-from repshare.sharing.task import Task, check_class_names, usual_norm_bound
+from repshare.sharing.task import Task, check_class_names, scale_weights, usual_norm_bound
 from repshare.stores import Database, Store, Transaction, decoded, find_faults
 
 KINDS = ("task", "meetings", "activity", "notes")  # of a task's stores; notes: a map, up to commit 15ddcbb
@@ -149,7 +149,9 @@ def _check_new(task: Task) -> None:
         raise ConfigError(f"group_members must be 0 or at least {FEWEST_MEMBERS}, not {task.group_members}")
     with suppress(ValueError, RecursionError):  # whoever joins refuses a description that is no JSON
         told = json.loads(task.description or "{}")
-        check_class_names(map(str, told.get("class_names") or () if isinstance(told, dict) else ()))
+        told = told if isinstance(told, dict) else {}
+        check_class_names(map(str, told.get("class_names") or ()))
+        scale_weights(told.get("class_weights"), task.classes)
 
 
 def _new(name: str, task: Task) -> TaskEntry:

@@ -7,6 +7,7 @@ With n samples of which sample i has the vector ψᵢ in the common space, the l
     row C        Σ ψᵢ / n,  log ρ if the weights were made for the ρ of a vote,  1 if they were made before any vote,
                  and the share of samples that did not vote for a shrinkage themselves, but repeat the vote of another
 
+Where the parties weigh classes or samples, row C has Σ wᵢ ψᵢ / n, with no weight wᵢ above 1; the shares count samples.
 Every row counts n, so that a board's mean of parts, weighted by counts, is the part of all samples together.
 """
 
@@ -26,6 +27,7 @@ SLACK = 1.01  # for what fp16 makes of a length
 ROUNDED = 0.005  # by how much fp16 or int8 may change a share
 MOST_LOGARITHM = 25  # of a shrinkage, without its sign
 CERTAIN = 2.0  # standard deviations
+LEAST_WEIGHT = 1e-12  # of all samples, on average
 MOST_WEIGHT = 4.0  # of a sample: what squared loss stays well below
 
 
@@ -41,24 +43,37 @@ class Part(NamedTuple):
     first: float = 0.0  # the share of samples whose weights were made before their client had heard of others
     shrinkage: float | None = None  # ρ that the other weights were made for, on the geometric mean; None: not known
     repeated: float = 0.0  # the share of samples whose hits are another sample's
+    weighted: Floats | None = None  # (C,)  Σ wᵢ / n over a class's samples; None: all weights are 1. It does not leave
+
+    @property
+    def mean_weight(self) -> float:
+        """The mean of the samples' weights."""
+        return 1.0 if self.weighted is None else max(float(self.weighted.sum()), LEAST_WEIGHT)
 
 
 def count_samples(
-    vectors: Floats, labels: NDArray[np.int64], hits: NDArray[np.bool_], classes: int, voters: int | None = None
-) -> Part:
+    vectors: Floats, labels: NDArray[np.int64], hits: NDArray[np.bool_], classes: int, voters: int | None = None,
+    weights: NDArray[np.float64] | None = None,
+) -> Part:  # fmt: skip
     """The fields of a part that do not depend on weights: computed once.
 
     `hits` are (n, len(SHRINKAGES)). `voters` is the number of samples whose hits are their own. Default: all.
+    `weights` are the samples' (n,), none above 1. Default: all are 1.
     """
     count, ones = len(labels), np.eye(classes, dtype=np.float32)[labels]  # (n, C)
+    if weights is None:
+        centre, weighted = vectors.mean(axis=0, dtype=np.float64).astype(np.float32), None
+    else:
+        centre, weighted = ((weights @ each / count).astype(np.float32) for each in (vectors, ones))
     return Part(
         np.zeros((classes, 0), np.float32),
         np.zeros(classes, np.float32),
         ones.mean(axis=0),
         ones.T @ hits.astype(np.float32) / np.float32(count),
-        vectors.mean(axis=0, dtype=np.float64).astype(np.float32),
+        centre,
         count,
         repeated=0.0 if voters is None else 1 - voters / count,
+        weighted=weighted,
     )
 
 

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, get_type_hints
 
 import numpy as np
+from numpy.typing import NDArray
 
 from repshare.errors import ConfigError, Refused
 from repshare.fields import check_least, check_positive, field_helps
@@ -22,6 +23,7 @@ MOST_DESCRIPTION = 1 << 16  # characters
 STEERING = re.compile(
     "[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )  # of a terminal, a page
+LEAST_WEIGHT = 1e-9  # of a class, where the largest is 1
 MOST_ROWS = 100_000  # of one release: each takes half a kilobyte of memory besides its numbers
 
 
@@ -171,6 +173,21 @@ def check_class_names(names: Iterable[str]) -> None:
     for name in names:
         if STEERING.search(name):
             raise ConfigError(f"the class name {name[:80]!a} has control characters: use words")
+
+
+def scale_weights(weights: Any, classes: int) -> NDArray[np.float64] | None:
+    """The weights of classes (C,) as a task states them, the largest 1; None: it states none.
+
+    Raises ConfigError if they do not fit.
+    """
+    if weights is None or weights == () or weights == []:
+        return None
+    fit = isinstance(weights, list | tuple) and all(type(each) in (int, float) for each in weights)
+    if not fit or len(weights) != classes or not 0 < max(weights) * LEAST_WEIGHT <= min(weights) < math.inf:
+        told = f"{classes} numbers above 0, one for each class, none 10⁹ times another"
+        raise ConfigError(f"the weights of classes must be {told}, not {str(weights)[:80]}")
+    scaled: NDArray[np.float64] = np.array(weights, np.float64) / max(weights)
+    return scaled
 
 
 class TaskField(NamedTuple):

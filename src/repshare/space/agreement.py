@@ -16,14 +16,14 @@ import numpy as np
 
 from repshare.config import Policy, SpaceLoss
 from repshare.errors import ConfigError, DataError
-from repshare.measures import Representation
+from repshare.measures import Doubles, Representation
 from repshare.sharing import wire
 from repshare.sharing.columns import Column, bound_inputs, read_columns
 from repshare.sharing.formats import FormatName
 from repshare.sharing.parts import read_total
 from repshare.sharing.representations import Floats
 from repshare.sharing.sums import Sums, read_sums
-from repshare.sharing.task import Task, check_class_names, make_space_task
+from repshare.sharing.task import Task, check_class_names, make_space_task, scale_weights
 from repshare.space import choose, read
 from repshare.space.inspection import check_ranges
 from repshare.space.model import Linear
@@ -57,6 +57,8 @@ class Agreement(NamedTuple):
     columns: tuple[Column, ...] = ()
     """The columns of a table, by whose names it is read and by whose ranges it is scaled. Default: inputs are no table
     with names."""
+    class_weights: tuple[float, ...] = ()
+    """How much a sample of each class counts in the squared loss; only their ratios matter. Default: all the same."""
 
     @classmethod
     def of_table(
@@ -67,6 +69,7 @@ class Agreement(NamedTuple):
         options: Sequence[str] = (),
         loss: SpaceLoss = "squared",
         shrinkage: float | None = None,
+        class_weights: Sequence[float] = (),
     ) -> "Agreement":
         """The agreement of clients with tables of these columns: each range is brought to −1 … 1.
 
@@ -77,6 +80,7 @@ class Agreement(NamedTuple):
             options: Options of the space fourier, such as "features=512".
             loss: The loss of the common classifier.
             shrinkage: How strongly the classifier is regularised. Default: by clients' votes.
+            class_weights: How much a sample of each class counts in the loss. Default: all the same.
         """
         agreed = read_columns(columns)
         low, high = bound_inputs(agreed)
@@ -84,7 +88,7 @@ class Agreement(NamedTuple):
         check_class_names(class_names)
         space = replace(space, low=low, high=high)  # type: ignore[type-var]
         check_ranges(space)
-        return cls(space, loss, shrinkage, tuple(class_names), columns=agreed)
+        return cls(space, loss, shrinkage, tuple(class_names), columns=agreed, class_weights=tuple(class_weights))
 
     @property
     def is_simulated(self) -> bool:
@@ -99,11 +103,12 @@ class Agreement(NamedTuple):
 
     @property
     def _prepared(self) -> str:
-        if not self.class_names and self.inputs is None and not self.columns:
+        if not self.class_names and self.inputs is None and not self.columns and not self.class_weights:
             return ""
         columns = [[each.describe() for each in self.columns]] if self.columns else []
         inputs = None if self.inputs is None else [float(each) for each in self.inputs]
-        told = json.dumps([self.class_names, inputs, *columns])
+        weights = [{"class_weights": [float(each) for each in self.class_weights]}] if self.class_weights else []
+        told = json.dumps([self.class_names, inputs, *columns, *weights])
         return f"-{hashlib.sha256(told.encode()).hexdigest()[:8]}"
 
     def adapt(self, policy: Policy) -> Policy:
@@ -133,7 +138,18 @@ class Agreement(NamedTuple):
         """
         if self.class_names and len(self.class_names) != classes:
             raise ConfigError(f"there are {len(self.class_names)} names for {classes} classes")
+        self.scale_weights(classes)
         return make_space_task(classes, self.space.dimension, self.name, json.dumps(self.describe()), self.format)
+
+    def scale_weights(self, classes: int) -> Doubles | None:
+        """The weights of classes (C,), the largest 1; None: all are the same. Raises ConfigError if they do not fit.
+
+        Args:
+            classes: Number of classes.
+        """
+        if self.class_weights and self.loss != "squared":
+            raise ConfigError("weights of classes are for the loss squared")
+        return scale_weights(self.class_weights, classes)
 
     @property
     def format(self) -> FormatName:
@@ -146,6 +162,7 @@ class Agreement(NamedTuple):
         if self.columns:  # the bounds follow from them
             space = {key: value for key, value in space.items() if key not in BOUNDS}
             columns = {"columns": [each.describe() for each in self.columns]}
+        weights = {"class_weights": list(self.class_weights)} if self.class_weights else {}
         return {
             **space,
             "loss": self.loss,
@@ -153,6 +170,7 @@ class Agreement(NamedTuple):
             "class_names": list(self.class_names),
             "inputs": None if self.inputs is None else list(self.inputs),
             **columns,
+            **weights,
         }
 
     def unusual(self, least: float, largest: float, *, images: bool) -> dict[str, tuple[Any, Any]]:
@@ -260,7 +278,10 @@ class Agreement(NamedTuple):
         if self.format == "sums":
             return read_sums(teacher, classes, dimension, self.name)
         part = read_total(teacher, classes, dimension, self.name)
-        return None if part is None else Total(part)
+        if part is None:
+            return None
+        weights = self.scale_weights(classes)
+        return Total(part if weights is None else part._replace(weighted=(weights * part.shares).astype(np.float32)))
 
     def representation(self, samples: Any) -> Representation:
         """Describe what a vector is made of. A backbone is the user's own; other maps are this package's.
@@ -335,6 +356,8 @@ def read_agreement(description: str, *, module: str = "") -> Agreement:
     if inputs is not None and not _is_range(inputs):
         raise ConfigError(f"the task's inputs are {str(inputs)[:80]}, not a least and a largest number")
     bounds = None if inputs is None else (inputs[0], inputs[1])
+    weights = told.pop("class_weights", [])
+    scale_weights(weights, len(weights) if isinstance(weights, list) else 0)
     columns: tuple[Column, ...] = ()
     if "columns" in told:
         if told.get("space") != "fourier" or not isinstance(told["columns"], list) or told.keys() & {*BOUNDS}:
@@ -342,7 +365,9 @@ def read_agreement(description: str, *, module: str = "") -> Agreement:
         columns = read_columns(told.pop("columns"))
         told |= {name: list(each) for name, each in zip(BOUNDS, bound_inputs(columns), strict=True)}
     space = read(told, module=module)
-    return Agreement(space, loss, shrinkage, class_names=tuple(names), inputs=bounds, columns=columns)
+    return Agreement(
+        space, loss, shrinkage, class_names=tuple(names), inputs=bounds, columns=columns, class_weights=tuple(weights)
+    )
 
 
 def _is_number(value: Any) -> bool:

@@ -13,6 +13,9 @@ up to 1, so that all clients may step at once. For parts of equal size, this is 
 is one linear solve. Each client extrapolates its own α (Nesterov) before it shares them: the total
 stays the total of what was shared, also while others are absent. It does so the less, the larger its share of all
 samples: clients that take turns, each of which sees what the others have just done, would otherwise overshoot.
+
+Samples may have weights wᵢ up to 1, by their classes: term i of the sum counts wᵢ, μ and the shares of the classes are
+weighted means, and ρ counts the mean weight, so that weights may be multiplied alike. αᵢ / wᵢ is what αᵢ is without.
 """
 
 import math
@@ -56,23 +59,26 @@ class Dual:
 
     def __init__(
         self, vectors: Floats, labels: Integers, classes: int, *, shrinkage: float | None = None, alone: bool = False,
-        fewest: int = 1,
+        fewest: int = 1, weights: Doubles | None = None,
     ) -> None:  # fmt: skip
         """Begin with α of 0 for vectors (n, d), none longer than √d, and their labels (n,).
 
         `shrinkage` is ρ / n; without one it is voted on. `alone`: no other client will share anything.
-        `fewest`: no sample has more than 1 / fewest of the squared weights of a row.
+        `fewest`: no sample has more than 1 / fewest of the squared weights of a row. `weights` are the samples' in the
+        loss (n,), above 0 and none above 1. Default: all are 1.
         """
         if shrinkage is not None and not 0 < shrinkage < math.inf:
             raise ConfigError(f"shrinkage must be above 0 and finite, not {shrinkage}")
         self.vectors, self.labels, self.fixed, self.is_alone, self.fewest = vectors, labels, shrinkage, alone, fewest
         self.targets = np.eye(classes)[labels]  # (n, C)
+        self._given, self.weights = weights, np.ones((len(labels), 1)) if weights is None else weights[:, None]
+        self._roots = np.sqrt(self.weights)  # (n, 1)
         zeros = np.zeros_like(self.targets)
         self.published = Variables(zeros, zeros)  # what totals count: every step begins here
         self.improved = self.published  # what would be published next
         self.total: Total | None = None
         check_room(*vectors.shape)
-        self._moments = Moments(vectors) if suits_moments(*vectors.shape) else None
+        self._moments = Moments(vectors, weights) if suits_moments(*vectors.shape) else None
         paired = vectors if self._moments is None else vectors[:VOTERS]
         gram = _multiply(paired, paired)  # (n, n), or of voters only
         self._hits = self._vote(gram[:VOTERS, :VOTERS], SHRINKAGES)  # (n, len(SHRINKAGES))
@@ -189,15 +195,16 @@ class Dual:
         The others' parts stay as they are, and this client's is the best one for the rest of its samples.
         """
         if self._alone_hits is None:
-            every = self._hits.mean(axis=0)
-            ρ = SHRINKAGES[elect(every, len(self.labels))] if self.fixed is None else self.fixed * len(self.labels)
+            total = self.weights.sum()
+            every, voters = (self.weights * self._hits).sum(axis=0) / total, total**2 / np.square(self.weights).sum()
+            ρ = SHRINKAGES[elect(every, voters)] if self.fixed is None else self.fixed * len(self.labels)
             gram = _multiply(self.vectors, self.vectors) if self._gram is None else self._gram
             self._alone_hits = self._vote(gram, (ρ,))[:, 0]
         solution, alpha = self._read(self.published, testing=True), self.published.alpha
         scores = self.own_scores(solution.linear).astype(np.float64)
         if alpha.any():  # otherwise the total has no part of these samples
             kernel = self._centred(solution) * (len(self.labels) / solution.samples)
-            inverse = np.linalg.inv(np.eye(len(kernel)) + kernel)
+            inverse = np.linalg.inv(np.diag(1 / self.weights[:, 0]) + kernel)
             others = scores - kernel @ (alpha * (solution.scale / solution.used))
             scores = self.targets - inverse @ (self.targets - others) / inverse.diagonal()[:, None]
         return scores.argmax(axis=1) == self.labels, self._alone_hits
@@ -221,7 +228,9 @@ class Dual:
     def _average(self, variables: Variables) -> Part:
         if self._counted is None:
             voters = min(len(self.labels), VOTERS)
-            self._counted = count_samples(self.vectors, self.labels, self._hits, self.targets.shape[1], voters)
+            self._counted = count_samples(
+                self.vectors, self.labels, self._hits, self.targets.shape[1], voters, self._given
+            )
         return weigh_samples(self._counted, self.vectors, variables.alpha, variables.shrinkage)
 
     def _read(self, variables: Variables, *, testing: bool = False) -> Solution:
@@ -236,17 +245,23 @@ class Dual:
 
     def _solve(self, solution: Solution, scores: Doubles, start: Doubles) -> Doubles:
         """Find the α that this client's samples would have, if all clients stepped alike."""
-        right = self.targets - scores - start
+        right = self._residual(scores, start)
         if self._moments is not None:
-            return start + self._moments.solve(solution, right)
+            return start + self._roots * self._moments.solve(solution, right)
         solved: Doubles = cho_solve((self._factorise(solution), True), right, check_finite=False)
-        return start + solved
+        return start + self._roots * solved
+
+    def _residual(self, scores: Doubles, alpha: Doubles) -> Doubles:
+        """How far each α is from the best for its scores, in units of the roots of weights (n, C)."""
+        return self._roots * (self.targets - scores) - alpha / self._roots
 
     def _factorise(self, solution: Solution) -> Doubles:
-        """Factorise I + gram (Cholesky). It changes when clients join, leave or change data."""
+        """Factorise I + gram, weighted (Cholesky). It changes when clients join, leave or change data."""
         key = solution.scale / solution.samples, solution.length
         if self._factor is None or self._factor[0] != key:
             matrix = self._centred(solution)
+            matrix *= self._roots
+            matrix *= self._roots.T
             matrix[np.diag_indices_from(matrix)] += 1.0
             factor, _ = cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
             if self.is_alone:  # one step is all: leave the memory to other clients
@@ -266,7 +281,7 @@ class Dual:
 
     def _gap(self, scores: Doubles, alpha: Doubles) -> float:
         """The gap of Fenchel and Young: 0 where each α is the best for its scores."""
-        return float(np.square(self.targets - scores - alpha).sum() / 2 / len(scores))
+        return float(np.square(self._residual(scores, alpha)).sum() / 2 / self.weights.sum())
 
     def _vote(self, gram: Doubles, candidates: Sequence[float]) -> Hits:
         """Which samples a classifier made without them gets right, for each candidate of shrinkage (n, candidates).
@@ -275,10 +290,17 @@ class Dual:
         """
         count = len(gram)
         spread = max(float(gram.diagonal().mean() - gram.mean()), 1e-9)
+        roots = self._roots[:count]
+        if self._given is not None:
+            shares = self.weights[:count, 0] / self.weights[:count].sum()
+            spread = max(float(shares @ gram.diagonal() - shares @ gram @ shares), 1e-9) * self.weights[:count].mean()
+            gram = gram * roots * roots.T
         values, vectors = np.linalg.eigh(gram)
         hits = np.zeros((count, len(candidates)), np.bool_)
         for place, shrinkage in enumerate(candidates if count > 1 else ()):
             inverse = (vectors / (values.clip(0, None) + shrinkage * spread)) @ vectors.T
+            inverse *= roots
+            inverse *= roots.T
             ones = inverse.sum(axis=1, keepdims=True)
             inverse -= ones @ ones.T / ones.sum()  # the intercept is not shrunk
             alpha = inverse @ self.targets[:count]

@@ -64,11 +64,13 @@ class SpaceLearner(Learner):
         alone: bool = False,
         secret: bytes | None = None,
         options: Any = None,
+        weights: Doubles | None = None,
     ) -> None:
         """`samples` are `Samples`, or anything with their labels (n,), length, `batch` and `in_order`.
 
         `secret` decides which samples are held out. Default: it follows from the seed and the name. `classes`: by
-        default as many as the agreement names, else as there are labels.
+        default as many as the agreement names, else as there are labels. `weights`: how much each sample counts (n,),
+        beside its class; others do not know, so that nothing may leave then.
         """
         self.samples, self.policy, self.agreement, self.name, self.options = samples, policy, agreement, name, options
         labels = as_array(samples.labels)
@@ -78,6 +80,8 @@ class SpaceLearner(Learner):
                 f"sample {wrong[0]} has label {labels[wrong[0]]}; labels must be 0 to {self.classes - 1} (classes)"
             )
         policy.check_chosen(len(labels), self.classes)
+        by_class = agreement.scale_weights(self.classes)
+        self.weights = weights if by_class is None else by_class[labels] * (1.0 if weights is None else weights)
         self.dimension, self.space_name = agreement.space.dimension, agreement.name
         self.class_names = agreement.class_names
         self.secret = secret or derive(seed, name, "held out").to_bytes(8)
@@ -118,7 +122,10 @@ class SpaceLearner(Learner):
         if self.agreement.loss == "discriminant":
             return Discriminant(vectors, labels, self.classes, personal=not self.policy.sums_only)
         fewest = 1 if alone else self.policy.fewest
-        return Dual(vectors, labels, self.classes, shrinkage=self.agreement.shrinkage, alone=alone, fewest=fewest)
+        return Dual(
+            vectors, labels, self.classes, shrinkage=self.agreement.shrinkage, alone=alone, fewest=fewest,
+            weights=None if self.weights is None else self.weights[self.used_rows],
+        )  # fmt: skip
 
     def train(self) -> Record:
         """Improve this client's part against the total that was collected last."""
@@ -311,7 +318,15 @@ class SpaceLearner(Learner):
         if self.guard is not None:
             return None
         sums = self.agreement.loss == "discriminant"
-        return Exposure(self.dimension, self.classes, behind(len(self.used_rows)), sums=sums)
+        return Exposure(self.dimension, self.classes, behind(len(self.used_rows)) * self.evenness, sums=sums)
+
+    @property
+    def evenness(self) -> float:
+        """How many samples of equal weight hide one as well as these do, as a share of their number."""
+        if self.weights is None:
+            return 1.0
+        own = self.weights[self.used_rows]
+        return float(own.sum() ** 2 / len(own) / np.square(own).sum())
 
     def preview(self) -> dict[str, Any]:
         """The agreement, what of it is unusual, and what the space makes of these samples."""

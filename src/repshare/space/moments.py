@@ -20,16 +20,22 @@ GROUP = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
 class Moments:
     """Sums of a client's vectors and of their products, in place of inner products of all pairs of samples."""
 
-    def __init__(self, vectors: Floats) -> None:
-        self.vectors, self.sums = vectors, vectors.sum(axis=0, dtype=np.float64)
+    def __init__(self, vectors: Floats, weights: Doubles | None) -> None:
+        """Sum up vectors (n, d), each as often as its weight (n,) says; None: once."""
+        ones = np.ones(len(vectors)) if weights is None else weights
+        self.vectors, self.roots, self.count = vectors, np.sqrt(ones)[:, None], float(ones.sum())
+        self.sums = vectors.sum(axis=0, dtype=np.float64) if weights is None else weights @ vectors
         self.products = np.zeros((vectors.shape[1],) * 2)  # (d, d)
         for start in range(0, len(vectors), ROWS):
-            rows = vectors[start : start + ROWS].astype(np.float64)
+            rows = vectors[start : start + ROWS] * self.roots[start : start + ROWS]
             self.products += rows.T @ rows
         self._factor: tuple[tuple[float, float], Doubles] | None = None
 
     def solve(self, view: Solution, right: Doubles) -> Doubles:
-        """Solve (I + c Ψ Ψᵀ) x = right (n, C) for the centred vectors Ψ: x = right − c Ψ (I + c ΨᵀΨ)⁻¹ Ψᵀ right."""
+        """Solve (I + c Ψ Ψᵀ) x = right (n, C): x = right − c Ψ (I + c ΨᵀΨ)⁻¹ Ψᵀ right.
+
+        A row of Ψ is a centred vector times the root of its sample's weight.
+        """
         count, centre = len(self.vectors), view.linear.centre.astype(np.float64)
         weight = view.samples / count / view.scale
         key = weight, view.length
@@ -37,18 +43,20 @@ class Moments:
             beside = np.outer(self.sums, centre)
             matrix = self.products - beside
             matrix -= beside.T
-            matrix += count * np.outer(centre, centre)
+            matrix += self.count * np.outer(centre, centre)
             matrix *= weight
             matrix[np.diag_indices_from(matrix)] += 1.0
             self._factor = key, cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)[0]
-        across = -np.outer(centre, right.sum(axis=0))  # Ψᵀ right (d, C)
+        weighed = self.roots * right
+        across = -np.outer(centre, weighed.sum(axis=0))  # Ψᵀ right (d, C)
         places = range(0, count, ROWS)
         for start in places:
-            across += self.vectors[start : start + ROWS].astype(np.float64).T @ right[start : start + ROWS]
+            across += self.vectors[start : start + ROWS].astype(np.float64).T @ weighed[start : start + ROWS]
         inner = weight * cho_solve((self._factor[1], True), across, check_finite=False)
-        solved = right + centre @ inner
+        solved = right + self.roots * (centre @ inner)
         for start in places:
-            solved[start : start + ROWS] -= self.vectors[start : start + ROWS].astype(np.float64) @ inner
+            back = self.vectors[start : start + ROWS].astype(np.float64) @ inner
+            solved[start : start + ROWS] -= self.roots[start : start + ROWS] * back
         return np.asarray(solved)
 
 

@@ -60,7 +60,7 @@ def solve(total: Part, query: SolutionKey) -> Solution:
     if query.fixed is not None:
         fixed = query.fixed * query.samples
         return _solve(total, query.samples, fixed, fixed, fixed, fixed)
-    wanted = SHRINKAGES[elect(total.hits.sum(axis=0), total.samples * (1 - total.repeated))]
+    wanted = SHRINKAGES[elect(*_count_votes(total))]
     return _solve(total, query.samples, wanted, wanted, UNIT, _reconcile(total, query, wanted))
 
 
@@ -74,12 +74,13 @@ def solve_own(own: Part, query: SolutionKey, vote: float | None, *, alone: bool)
 
 def _solve(total: Part, samples: int, vote: float | None, wanted: float, unit: float, used: float) -> Solution:
     dimension = len(total.centre)
-    centre: Floats = np.array(total.centre, np.float32)  # a copy: products depend on how memory is aligned
+    mean, shares = total.mean_weight, total.shares if total.weighted is None else total.weighted
+    centre: Floats = np.array(total.centre / np.float32(mean), np.float32)  # a copy: products depend on its alignment
     length = square_length(centre)
-    spread = max(dimension - length, FEWEST * dimension)  # τ: all are √d long
+    spread = max(dimension - length, FEWEST * dimension) * mean  # τ: all are √d long
     weights = total.vectors.astype(np.float64) - total.weights.astype(np.float64)[:, None] * centre.astype(np.float64)
     weights *= total.samples / (used * spread)
-    linear = Linear(weights.astype(np.float32), centre, np.array(total.shares, np.float32))
+    linear = Linear(weights.astype(np.float32), centre, np.array(shares / np.float32(mean), np.float32))
     return Solution(samples, vote, wanted, unit, wanted * spread, used * spread, length, linear)
 
 
@@ -93,6 +94,16 @@ def _reconcile(total: Part, query: SolutionKey, wanted: float) -> float:
     if total.first > 1 - ROUNDED:
         return before if query.testing else max(wanted, before)
     return UNIT if total.first < ROUNDED else max(UNIT, before)
+
+
+def _count_votes(total: Part) -> tuple[NDArray[np.floating], float]:
+    """Count the weighted shares of right samples by candidate, and how many samples of equal weight tell as much."""
+    voters = total.samples * (1 - total.repeated)
+    if total.weighted is None:
+        return total.hits.sum(axis=0), voters
+    weights = total.weighted / np.maximum(total.shares, np.float32(1 / total.samples))  # (C,)  of a class's samples
+    mean = total.mean_weight
+    return weights @ total.hits / mean, voters * mean**2 / max(float(weights @ total.weighted), mean**2)
 
 
 def elect(shares: NDArray[np.floating], voters: float) -> int:

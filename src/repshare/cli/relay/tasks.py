@@ -59,6 +59,8 @@ class AgreementOptions:
     Default: squared, or what --samples-expected chooses."""
     shrinkage: float | None = None
     """Regularisation ρ / n of the common classifier. Default: by the clients' votes."""
+    class_weights: tuple[float, ...] = ()
+    """How much a sample of each class counts, such as 1 12 where the second is rare. Default: all count the same."""
     samples_expected: int | None = None
     """Samples that all clients together will have.
     With --members it chooses vectors and loss so that nobody can tell who is among them, and says how clients join."""
@@ -128,7 +130,10 @@ def _agree(values: TaskValues, options: AgreementOptions) -> dict[str, Any]:
         group_members = values.group_members or chosen.group_members
     if columns:
         usual, names = loss or "squared", options.class_names
-        common = Agreement.of_table(columns, names, options=words[1:], loss=usual, shrinkage=options.shrinkage)
+        common = Agreement.of_table(
+            columns, names, options=words[1:], loss=usual, shrinkage=options.shrinkage,
+            class_weights=options.class_weights,
+        )  # fmt: skip
     else:
         space = choose(words, example, 0)
         if space.name == "backbone" and len(shape) == 3 and inputs is None:
@@ -136,7 +141,10 @@ def _agree(values: TaskValues, options: AgreementOptions) -> dict[str, Any]:
         if isinstance(space, Fourier) and inputs is not None:
             numbers = len(space.low)
             space, inputs = replace(space, low=(inputs[0],) * numbers, high=(inputs[1],) * numbers), None
-        common = Agreement(space, loss or "squared", options.shrinkage, class_names=options.class_names, inputs=inputs)
+        common = Agreement(
+            space, loss or "squared", options.shrinkage, class_names=options.class_names, inputs=inputs,
+            class_weights=options.class_weights,
+        )  # fmt: skip
     space = common.space
     task = common.task(classes)
     if not options.samples_expected and common.loss == "squared":
