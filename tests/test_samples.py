@@ -1,6 +1,7 @@
 """A client's data in any form: the same batches, or one line that says what is wrong."""
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from datasets import Dataset as HuggingFace
@@ -81,6 +82,9 @@ def with_a_hole():
         ((with_a_hole(), LABELS), r"sample 53 contain NaN or infinity"),
         ((INPUTS, np.array(["a"] * 60)), r"labels are words \('a'\): number them from 0"),
         ((INPUTS, ["a"] * 60), r"labels are words \('a'\)"),
+        ((np.array([[1.0, 2.0], [3.0, "high"]], object), np.array([0, 1])), "but 'high' in row 1, column 1 is a word"),
+        (pandas.DataFrame(INPUTS), r"a DataFrame is no array: give data=\(frame"),
+        ((pandas.DataFrame(INPUTS), LABELS), r"a DataFrame is no array: give data=\(frame"),
         (({"a": INPUTS, "b": INPUTS[1:]}, LABELS), "there are 59 inputs but 60 labels"),
         (HuggingFace.from_dict({"row": INPUTS.tolist(), "target": LABELS.tolist()}), "must be called label"),
         (DataLoader(Reading()), "give the loader's dataset"),

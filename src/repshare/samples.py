@@ -15,6 +15,7 @@ from torch.utils.data import Dataset, TensorDataset
 from repshare.batches import Indexed
 from repshare.config import Policy
 from repshare.errors import ConfigError, DataError
+from repshare.sharing.columns import Frame
 from repshare.table import Table
 
 Labelled = Table | Dataset[Any] | tuple[Any, Tensor] | tuple[Any, NDArray[Any]]
@@ -30,6 +31,7 @@ class Samples:
 
     def __init__(self, data: Labelled, *, rows: Tensor | None = None, device: str = "cpu") -> None:
         """With `rows`, hold only these samples, without a copy of them."""
+        _refuse_words(data)
         self.table = data if isinstance(data, Table) else None
         if isinstance(data, Table):
             data = data.inputs, data.labels
@@ -173,7 +175,17 @@ def _check_labels(labels: Any) -> None:
         raise DataError(f"labels must be whole numbers in a row, not {labels.dtype} of shape {tuple(labels.shape)}")
 
 
+def _refuse_words(given: Any) -> None:
+    if isinstance(given, Frame):
+        raise DataError("a DataFrame is no array: give data=(frame[columns].to_numpy('float32'), labels)")
+    if isinstance(given, np.ndarray) and given.dtype.kind in "OUS":
+        for place, each in np.ndenumerate(given):
+            if isinstance(each, str | bytes):
+                raise DataError(f"data are numbers, but {each!r} in row {place[0]}, column {place[-1]} is a word")
+
+
 def _as_tensor(given: Any) -> Tensor:
+    _refuse_words(given)
     if isinstance(given, np.ndarray) and (not given.flags.writeable or min(given.strides, default=0) < 0):
         given = given.copy()  # PyTorch cannot look at these where they are
     try:

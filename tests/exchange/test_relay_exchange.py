@@ -392,6 +392,15 @@ def test_no_proxy_of_the_environment_sees_a_token_in_the_clear(monkeypatch):
         assert proxy.asked == []
 
 
+def test_a_proxy_on_the_way_is_named_without_its_password(monkeypatch):
+    monkeypatch.setenv("HTTPS_PROXY", "http://me:secret@127.0.0.1:9")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    with pytest.raises(Unreachable, match=r"example\.org, by the proxy 127\.0\.0\.1:9 of HTTPS_PROXY: ") as caught:
+        RelayExchange("https://relay.example.org", token=TOKEN, patience=0.1).collect(WANTS)
+    assert "secret" not in str(caught.value)
+
+
 def test_the_token_is_in_no_repr_no_message_and_no_log(caplog):
     caplog.set_level(logging.DEBUG)
     with Scripted(problem(422, f"your token {TOKEN} " + "x" * 300), reply(500), problem(401, TOKEN)) as server:

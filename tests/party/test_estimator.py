@@ -189,3 +189,10 @@ def test_what_does_not_fit_is_refused(table):
     with pytest.raises(ConfigError, match="discriminant needs PyTorch"):
         task = Agreement(Fourier((-4.0,) * x.shape[1], (4.0,) * x.shape[1]), "discriminant").task(2)
         CommonSpaceClassifier(accept_exposure=True, task=task, accept_space=True).fit(x, y)
+
+
+def test_columns_that_nobody_standardised_are_told(table):
+    x, y = table
+    CommonSpaceClassifier(features=64).fit(x, y)  # some values are beyond 4, as of any standardised columns
+    with pytest.warns(UserWarning, match=r"columns reach 50, but values count from -4\.0 to 4\.0"):
+        CommonSpaceClassifier(features=64).fit(np.where(np.arange(30) == 3, 50.0, x), y)

@@ -6,6 +6,8 @@ import random
 import re
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from contextlib import ExitStack, closing
 from dataclasses import asdict
@@ -409,6 +411,16 @@ def test_waiting_for_the_relay_is_said(tmp_path, monkeypatch, capsys):
     names = ("--name", "a", "--task", "t", "--patience", 0.7)
     said = run(capsys, "join", "http://127.0.0.1:9", "--party", f"{PARTY}:alice", *names, expect=2)
     assert "waiting for the relay (0 s) …" in said.out or "waiting for the relay (1 s) …" in said.out
+
+
+def test_a_start_says_what_it_does_before_it_imports_pytorch(tmp_path):
+    code = (
+        "import sys\nfrom repshare.cli import main\nfrom repshare.cli.party import join\n"
+        "def say(console, text, *_):\n    print(text, 'torch' in sys.modules)\n"
+        f"join.say = say\nmain.main(['join', 'http://127.0.0.1:9', '--party', '{PARTY}:alice'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[0] == f"reading {PARTY}:alice … False"
 
 
 def test_no_name_that_a_relay_gives_leads_out_of_the_folder():

@@ -122,6 +122,13 @@ def test_a_space_that_is_a_module_of_ones_own_is_not_traced(here):
         classifier_as_onnx(own, samples)
 
 
+def test_models_of_a_comparison_are_no_state_and_where_they_are_is_said(here, tmp_path, capsys):
+    (tmp_path / "compared/models").mkdir(parents=True)
+    (tmp_path / "compared/run.json").write_text("{}")
+    words = ("export", tmp_path / "compared", "--to", "x.onnx", "--party", "party.py:p0")
+    assert "a network's weights are in models/ (compare --keep-models)" in run(capsys, *words, expect=2).err
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [(["export", "mine", "--to", "x.pt", "--party", "party.py:p0"], "end in .onnx; the weights alone are in mine/"),

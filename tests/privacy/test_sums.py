@@ -251,7 +251,11 @@ def test_a_state_is_continued_to_the_same_bits():
 @pytest.mark.parametrize(
     ("policy", "common", "message"),
     [
-        ({"epsilon": 1.0}, Agreement(SMALL), "needs a common space with the loss discriminant"),
+        (
+            {"epsilon": 1.0},
+            Agreement(SMALL),
+            "needs a common space with the loss discriminant, in a new task of the operator",
+        ),
         ({"noise_shares": 3}, Agreement(SMALL), "noise_shares needs epsilon"),
         ({"noise_shares": 0}, None, "noise_shares must be"),
     ],

@@ -219,7 +219,15 @@ def test_a_certificate_that_is_none_is_one_line(tmp_path):
     for name in ("x.pem", "x.key"):
         (tmp_path / name).write_text("nothing")
     error = repshare("relay", "serve", "--port", 0, "--certificate", "x.pem", "--key", "x.key", cwd=tmp_path, expect=2)
-    assert "the certificate or its key cannot be used" in error
+    assert "the certificate x.pem cannot be used" in error
+
+
+def test_a_key_of_another_certificate_is_named(tmp_path):
+    issued = [trustme.CA().issue_cert("127.0.0.1") for _ in range(2)]
+    issued[0].cert_chain_pems[0].write_to_path(tmp_path / "x.pem")
+    issued[1].private_key_pem.write_to_path(tmp_path / "y.key")
+    error = repshare("relay", "serve", "--port", 0, "--certificate", "x.pem", "--key", "y.key", cwd=tmp_path, expect=2)
+    assert "y.key cannot be used as the key of x.pem" in error
 
 
 def test_a_body_of_2_gb_is_refused_without_being_kept(tmp_path):

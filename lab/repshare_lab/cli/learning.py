@@ -34,7 +34,7 @@ class Output:
     name: str | None = None
     """Name of the run: its folder in runs/. Default: the dataset and the time."""
     resume: bool = False
-    """Continue the run with this --name, perhaps with more methods or seeds."""
+    """Continue the run with this --name: as it was begun, or with the same options and more methods or seeds."""
     keep_models: bool = False
     """Keep the final models in the run's folder."""
     keep_vectors: Path | None = None
@@ -50,6 +50,8 @@ class Output:
         check_least(self, workers=0, checkpoint_every=1)
         if self.resume and self.name is None:
             raise ConfigError("--resume needs --name: which run should be continued?")
+        if self.name is not None and (Path(self.name).is_absolute() or ".." in Path(self.name).parts):
+            raise ConfigError(f"--name {self.name} leads out of {RUNS}/: give a name in it")
 
 
 def compare(
@@ -80,12 +82,15 @@ def compare(
     from repshare_lab.data.arrays import take
     from repshare_lab.experiments import comparison
     from repshare_lab.results import findings
-    from repshare_lab.results.terminal import comparison_tables
+    from repshare_lab.results.records import read_run
+    from repshare_lab.results.terminal import UNLIMITED, comparison_tables, fit
     from repshare_lab.simulation import resolve
     from repshare_lab.simulation.embedding import embed
     from repshare_lab.simulation.pools import choose_workers
 
     console = Console(stderr=output.json)
+    if output.resume and (setting, methods, seeds) == (Setting(), METHODS, 1):
+        setting, methods, seeds = read_run(_folder(output, setting)) or (setting, methods, seeds)
     chosen = comparison.choose_methods(methods, setting).values()
     splits, setting = load(setting, fallback, console)
     simulated = replace(setting.policy, seeded_noise=True)
@@ -109,7 +114,9 @@ def compare(
         print_json({"methods": results, "config": described})
     else:
         titles = {method.name: method.title for method in chosen}
-        tables = comparison_tables(lines, described["setting"], title, titles)
+        tables = [fit(table, console) for table in comparison_tables(lines, described["setting"], title, titles)]
+        if not console.is_terminal:
+            console.width = UNLIMITED
         console.print(*tables, sep="\n", highlight=False)
         example, space = take(splits.normalised().train.inputs, slice(1)), splits.embedded and splits.embedded.space
         if told := comparison.tell_exposure(result.runs, example, splits.classes, space):
@@ -143,6 +150,7 @@ def _folder(output: Output, setting: Setting) -> Path:
 
 def load(setting: Setting, fallback: str | None, console: Console) -> "tuple[Splits, Setting]":
     """Load the data set of a setting. If it cannot be downloaded, say so, and load the fallback instead."""
+    from repshare.space.fourier import find_reach
     from repshare_lab.data import load as fetch
 
     test_file = Path(setting.test_file).expanduser() if setting.test_file else None
@@ -150,6 +158,10 @@ def load(setting: Setting, fallback: str | None, console: Console) -> "tuple[Spl
         splits = fetch(setting.dataset, progress=True, label=setting.label, test_file=test_file)
         for note in splits.notes:
             terminal.say(console, note)
+        as_they_are = not (setting.standardise or splits.standardise)
+        if as_they_are and (reach := find_reach(splits.train.inputs)) is not None:
+            told = f"columns reach {reach:,.4g}: networks and the usual space expect -4 to 4; see --standardise"
+            terminal.say(console, told, "yellow")
         return splits, setting
     except DataError as error:
         if fallback is None:

@@ -24,7 +24,7 @@ from repshare_lab.data import Splits, histogram, load
 from repshare_lab.data.arrays import Inputs
 from repshare_lab.methods import find_method
 from repshare_lab.results.findings import clients_differ, summarise_own
-from repshare_lab.results.records import RunFolder, group, read_setting, summarise
+from repshare_lab.results.records import RunFolder, group, read_run, summarise
 from repshare_lab.simulation import Checkpoint, Workers, following, resolve, simulate
 from repshare_lab.simulation.checkpoint import States
 from repshare_lab.simulation.embedding import embed
@@ -67,8 +67,9 @@ def choose_methods(methods: Sequence[str], setting: Setting) -> dict[str, Method
 
 def keep_begun(setting: AnySetting, path: Path) -> AnySetting:
     """Return the setting without a teacher in round 1 where the runs that a folder holds had none."""
-    start = (read_setting(path, "policy") or {}).get("start")
-    return replace(setting, policy=replace(setting.policy, start=start)) if start == "none" else setting
+    begun = read_run(path)
+    late = begun is not None and begun[0].policy.start == "none"
+    return replace(setting, policy=replace(setting.policy, start="none")) if late else setting
 
 
 def name_of(run: Run[Setting]) -> str:
@@ -87,6 +88,7 @@ def describe(runs: Sequence[Run[Setting]], setting: ResolvedSetting) -> dict[str
     """Return the contents of run.json."""
     methods = list(dict.fromkeys(run.method for run in runs))
     described = {"methods": methods, "seeds": sorted({run.seed for run in runs}), "setting": asdict(setting)}
+    described["titles"] = {method.name: method.title for method in map(find_method, methods)}
     return described | describe_code([*methods, setting.dataset, *setting.model, *setting.space])
 
 

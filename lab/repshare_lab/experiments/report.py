@@ -116,7 +116,7 @@ def _show_comparison(path: Path, described: Mapping[str, Any], lines: Sequence[L
         left += [f"{unknown} not begun"] if unknown > 0 else []
         lines = [line for line in lines if (line["method"], line["seed"]) in done]
     used = {name: METHODS[name] for name in group(lines, "method") if name in METHODS}
-    titles = {name: method.title for name, method in used.items()}
+    titles = {name: method.title for name, method in used.items()} | described.get("titles", {})
     tables = terminal.comparison_tables(lines, setting, title, titles)
     measured = {line["method"]: line["metrics"] for line in lines if line.get("metrics")}
     for name, metrics in measured.items():

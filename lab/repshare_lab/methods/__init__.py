@@ -48,6 +48,8 @@ def find_method(name: str, setting: Setting | None = None) -> Method:
         instead = f"use {INSTEAD[name.upper()]}, or " if name.upper() in INSTEAD else ""
         last = f"{instead}{GONE[name.upper()]} is the last commit that has it (lab/notebook/field.md)"
         raise ConfigError(f"{name.upper()} is gone: {last}")
+    elif "," in name:
+        raise ConfigError(f"unknown method {name!r}: divide methods by spaces, as in {name.replace(',', ' ')}")
     else:
         near = difflib.get_close_matches(name.upper(), METHODS, n=1)
         hint = f"did you mean {near[0]}?" if near else f"choose {', '.join(USUAL)}, another of `repshare methods`,"

@@ -6,11 +6,12 @@ Everything shown later, table or figure, is made from these files alone.
 import json
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from repshare import moved
+from repshare.config import Policy
 from repshare.errors import ConfigError
 from repshare.files import write_atomically
 from repshare.records import Description, Folder, Line
@@ -63,11 +64,18 @@ class RunFolder(Folder):
         return ""
 
 
-def read_setting(path: Path, name: str) -> Any:
-    """Return a value of the setting that a folder holds; None if it holds none."""
+def read_run(path: Path) -> tuple[Setting, tuple[str, ...], int] | None:
+    """Return the setting, the methods and the number of seeds that a folder holds; None if it holds none."""
     described = path / "run.json"
+    if not described.exists():
+        return None
     try:
-        return with_defaults(json.loads(described.read_text()))["setting"][name] if described.exists() else None
+        held = with_defaults(json.loads(described.read_text()))
+        flat = {**held["setting"], **held["setting"]["policy"]}  # no two options have one name
+        given: Line = {name: tuple(value) if isinstance(value, list) else value for name, value in flat.items()}
+        policy = Policy(**{each.name: given[each.name] for each in fields(Policy)})
+        setting: Line = {each.name: given[each.name] for each in fields(Setting)}
+        return Setting(**{**setting, "policy": policy}), tuple(held["methods"]), len(held["seeds"])
     except (ValueError, KeyError) as error:
         raise ConfigError(f"{described} is damaged: {error}") from error
 
@@ -207,5 +215,5 @@ def _enlarge(held: Mapping[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
     if "methods" not in held:
         return dict(held)
     code = {**wanted.get("code", {}), **held.get("code", {})}
-    grown = {**held, "methods": wanted["methods"], "seeds": wanted["seeds"]}
+    grown = dict(held) | {name: wanted[name] for name in ("methods", "seeds", "titles") if name in wanted}
     return {**grown, "code": code} if code else grown

@@ -164,6 +164,9 @@ RS2 = RS._replace(name="RS2", options=Options())
         (["--methods", "own.py:RS2", "--method-options", "RS2.widht=3"], "use width=…; did you mean width?"),
         (["--lambda-kd", "-1"], "lambda_kd must be at least 0 and finite, not -1.0"),
         (["--workers", "4"], "4 workers are too many for 3 clients"),
+        (["--methods", "RS,CS"], "unknown method 'RS,CS': divide methods by spaces, as in RS CS"),
+        (["--name", "../x"], "--name ../x leads out of runs/"),
+        (["--name", "/tmp/x"], "--name /tmp/x leads out of runs/"),
         (["--resume"], "--resume needs --name: which run should be continued?"),
         (["--dropout", "0.999"], "seed 0: no client is present in any round that is tested"),
         (["--dataset", "own.py:bad_label", "--samples", "60"], "label 5 at index 7"),
@@ -358,6 +361,14 @@ def test_an_own_method_runs_from_the_command_line_and_goes_on_where_it_stopped(t
     other = repshare(*arguments[:-1], "PROX.mu=0.6", "--name", "two", "--resume", cwd=tmp_path)
     assert (other.returncode, "method_options ['PROX.mu=0.5'] there" in other.stderr) == (2, True)
     assert repshare(*arguments, "--name", "two", "--resume", cwd=tmp_path).returncode == 0
+    again = repshare("compare", "--name", "two", "--resume", cwd=tmp_path)  # all else is in run.json
+    assert again.returncode == 0, again.stderr
+    assert "PROX  FedAvg, kept close" in again.stdout
+    assert records(tmp_path / "runs/two") == seen["two"]
+    assert repshare("report", "runs/two", cwd=tmp_path).returncode == 0
+    reported = (tmp_path / "report.html").read_text()
+    assert "Unfinished" not in reported
+    assert "PROX  FedAvg, kept close" in reported
 
 
 def test_the_version_is_told(capsys):
@@ -377,6 +388,7 @@ def test_the_version_is_told(capsys):
         ("quux", "unknown command quux. See `repshare --help`"),
         ("--verison", "unknown option --verison: did you mean --version? See `repshare --help`"),
         ("compare --lr 0.1", "unknown option --lr: did you mean --learning-rate? See `repshare compare --help`"),
+        ("compare --dirichlet 0.3", "unknown option --dirichlet: did you mean --partition dirichlet?"),
         ("compare --qqq", "unknown option --qqq. See `repshare compare --help`"),
         ("compare --clients five", "--clients: invalid int value: 'five'. See `repshare compare --help`"),
         ("compare --partition unifrom", "--partition: invalid choice: 'unifrom' (choose from 'uniform', "),
@@ -449,3 +461,25 @@ def test_names_that_look_like_markup_or_mathematics_are_only_names(tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "runs/[/x] [red]/figure.png" in done.stdout
+
+
+def test_a_table_that_nobody_standardised_is_told(tmp_path):
+    rows = [f"{number},{number % 7},{'ab'[number % 2]}" for number in range(60)]
+    (tmp_path / "raw.csv").write_text("\n".join(["dose,day,class", *rows]))
+    arguments = ("compare", "--dataset", "raw.csv", "--clients", "2", "--methods", "CA", "--workers", "0")
+    told = "columns reach 57: networks and the usual space expect -4 to 4; see --standardise"
+    assert told in repshare(*arguments, cwd=tmp_path).stdout
+    assert "columns reach" not in repshare(*arguments, "--standardise", cwd=tmp_path).stdout
+
+
+def test_a_narrow_terminal_loses_columns_but_no_digits_and_a_file_nothing(tmp_path):
+    methods = ("--methods", "IL", "RS", "CS", "--seeds", "2", "--workers", "0")
+    wide = repshare("compare", *TINY, *methods, "--name", "a", cwd=tmp_path).stdout
+    narrow = repshare("compare", "--name", "a", "--resume", cwd=tmp_path, FORCE_COLOR="1", COLUMNS="80").stdout
+    assert ("by round" in wide, "by round" in narrow) == (True, False)
+    assert "…" not in wide + narrow
+    numbers = re.findall(r"[0-9.]+ ± [0-9.]+|[0-9.]+ kB", wide)
+    assert len(numbers) == 18
+    assert [number for number in numbers if number not in narrow] == []
+    assert "accuracy   in percent, mean over clients ± seeds (standard deviation over 2)" in wide
+    assert "±          ± clients (standard deviation over them)" in wide

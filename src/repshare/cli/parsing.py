@@ -119,6 +119,9 @@ class Parser(argparse.ArgumentParser):
             flag = argument.partition("=")[0]
             if flag.startswith("--") and flag not in known:
                 unknown = f"unknown option {flag}{suggest(flag, known)} See `{self.prog} --help`"
+                for option in self.options:  # one of its values in its place
+                    if get_origin(option.kind) is Literal and flag.lstrip("-") in get_args(option.kind):
+                        unknown = f"unknown option {flag}: did you mean {option.flag} {flag.lstrip('-')}?"
                 hidden = [option.name for option in options_of(self.command)]
                 raise ConfigError(explain_hidden(flag, hidden) or unknown)
 

@@ -15,6 +15,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import httpx2
 
@@ -102,6 +103,7 @@ class Connection:
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
         # A proxy named in the environment sees nothing of https; of plain http it would see the token.
+        self._at = f"{self.url}{_name_proxy(url) if secure else ''}"
         self._http = httpx2.Client(headers=headers, verify=_tls(ca, cert) if secure else False, trust_env=secure)
 
     def __repr__(self) -> str:
@@ -145,7 +147,7 @@ class Connection:
                     self._unavailable = True
                     self._next_try = now + max(failure.after or 0.0, SPARING * (now - begun))
                     tried = "1 try" if tries == 1 else f"{tries} tries"
-                    raise Unreachable(f"{self.url}: {failure} ({tried} in {now - started:.1f} s)") from failure
+                    raise Unreachable(f"{self._at}: {failure} ({tried} in {now - started:.1f} s)") from failure
                 if now + pause - told > QUIET_SECONDS:
                     told = now
                     log.info("waiting for the relay (%.0f s) …", now + pause - started)
@@ -248,6 +250,13 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _name_proxy(url: str) -> str:
+    """The environment's proxy on the way there, in words and without its password; nothing if there is none."""
+    proxy = getproxies().get("https") or getproxies().get("all", "")
+    named = proxy.rpartition("//")[2].rpartition("@")[2].strip("/")
+    return f", by the proxy {named} of HTTPS_PROXY" if named and not proxy_bypass(urlsplit(url).hostname or "") else ""
 
 
 def _tls(ca: Path | None, cert: tuple[Path, Path] | None) -> ssl.SSLContext:

@@ -3,6 +3,7 @@
 It is the learner and the wire of other clients, so that all may share one board.
 """
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Self
 
@@ -19,6 +20,7 @@ from repshare.sharing.task import Task
 from repshare.space import Fourier
 from repshare.space.agreement import Agreement, check_usual, read_agreement
 from repshare.space.exposure import Exposure
+from repshare.space.fourier import find_reach
 from repshare.space.inspection import check
 from repshare.space.learner import SpaceLearner
 from repshare.space.model import as_probabilities
@@ -114,6 +116,9 @@ class CommonSpaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             rows, given, weights = rows[weights > 0], given[weights > 0], weights[weights > 0]
         agreement = self._agree(rows.shape[1])
         agreement.check_range(float(rows.min()), float(rows.max()), "this party")
+        if self.task is None and (reach := find_reach(rows, self.low, self.high)) is not None:
+            told = f"columns reach {reach:,.4g}, but values count from {self.low} to {self.high}"
+            warnings.warn(f"{told}: standardise them alike everywhere, or give low and high", stacklevel=2)
         self.classes_, labels = self._number(given, agreement)
         agreement, weights = self._weigh(agreement, labels, weights)
         self.task_ = self.task or agreement.task(max(2, len(self.classes_)))  # a single class makes no task

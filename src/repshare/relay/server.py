@@ -53,7 +53,10 @@ def serve(database: Database, options: RelayOptions, address: Address, audit: Au
         forwarded_allow_ips="*" if address.behind_proxy else None,
         **_tls(address),
     )
-    with explain_errors("the certificate or its key cannot be used"):
+    for file in filter(None, (address.certificate, address.client_ca)):
+        with explain_errors(f"the certificate {file} cannot be used"):
+            ssl.create_default_context(cafile=file)
+    with explain_errors(f"{address.key} cannot be used as the key of {address.certificate}"):
         config.load()
     RelayServer(config, app.state.service, _url(address, listener)).run(sockets=[listener])
     logs.log_event("stopped")

@@ -124,7 +124,7 @@ class Agreement(NamedTuple):
         if policy.epsilon is not None:
             raise ConfigError(
                 f"with the loss {self.loss} a sample's weight depends on the other samples, so that no noise can hide "
-                "it: epsilon needs a common space with the loss discriminant"
+                "it: epsilon needs a common space with the loss discriminant, in a new task of the operator's"
             )
         if policy.noise_shares > 1:
             raise ConfigError("noise_shares needs epsilon, and the loss discriminant")

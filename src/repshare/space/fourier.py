@@ -18,6 +18,7 @@ from repshare.space import seeded
 from repshare.space.space import Space, as_array
 
 PIECE = 500  # rows at a time
+MOST_BEYOND = 1 / 16  # of a column beyond four of its standard deviations, by Chebyshev: with more, it has others
 
 
 @dataclass(frozen=True)
@@ -101,3 +102,11 @@ class Fourier(Space):
         phases = seeded.uniform((self.features,), self.seed, "phases") * np.float32(2 * math.pi)
         low, high = (np.array(each, np.float32) for each in (self.low, self.high))
         return low, high, frequencies / np.float32(self.width * distance), phases
+
+
+def find_reach(rows: Any, low: Any = -4.0, high: Any = 4.0) -> float | None:
+    """The value farthest from 0 in columns (n, k) of which much is out of bounds; None if there are none."""
+    if not isinstance(rows, np.ndarray) or rows.ndim != 2 or rows.dtype.kind != "f":
+        return None
+    often = ((rows < low) | (rows > high)).mean(axis=0) > MOST_BEYOND
+    return float(np.abs(rows[:, often]).max()) if often.any() else None

@@ -90,6 +90,13 @@ def test_a_task_with_more_clients_than_are_shown_says_how_many_there_are():
     assert (shown["clients"], len(shown["shown"])) == (SHOWN + 30, SHOWN)
 
 
+def test_clients_are_shown_by_name_whoever_came_first():
+    board = Board(TASK)
+    for name in ("b", "c", "a"):
+        publish(board, name, 1)
+    assert [each["name"] for each in view(board)["shown"]] == ["a", "b", "c"]
+
+
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_a_part_tells_how_many_samples_of_each_class_it_is_made_of(precision):
     board = Board(make_space_task(3, 4, "here"))

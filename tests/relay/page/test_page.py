@@ -146,6 +146,18 @@ def test_a_task_in_a_space_has_its_classes_accuracies_and_total(browser, relay):
     assert visit.errors == []
 
 
+def test_on_a_small_phone_the_form_for_a_token_is_whole(browser, relay):
+    visit = Visit(browser, viewport={"width": 320, "height": 640})
+    visit.page.goto(relay.url)
+    visit.page.wait_for_selector("#token-form:not([hidden])", timeout=60_000)
+    assert visit.page.evaluate("document.documentElement.scrollWidth") <= 320
+    for part in ("button", "input", "p", "pre"):
+        box = visit.page.locator(f"#token-form {part}").first.bounding_box()
+        assert 0 <= box["x"] < box["x"] + box["width"] <= 320, part
+    visit.close()
+    assert visit.errors == []
+
+
 @pytest.mark.parametrize("task", ["digits", "space"])
 @pytest.mark.parametrize("width", [320, 768, 1280])
 def test_nothing_sticks_out_at_any_width_and_a_phone_at_night_is_dark(browser, relay, task, width):

@@ -78,12 +78,14 @@ def join(
         party: A function without parameters in a file, which returns repshare.Party(model=…, data=…, test=…).
         url: Address of the relay.
     """
+    console = Console()
+    say(console, f"reading {party} …")  # before all that takes its time
+
     from repshare.exchange.http import LOG
     from repshare.party.party import check_fit, check_reference
     from repshare.party.state import State
 
     check_reference(party)
-    console = Console()
     if connection.token_file is not None and connection.token_file.exists() and others_may_read(connection.token_file):
         token = f"the token file {connection.token_file} can be read by other users of this machine"
         say(console, f"warning: {token}: chmod 600 {connection.token_file}", "yellow")

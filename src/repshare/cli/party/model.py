@@ -114,7 +114,8 @@ def _load(state: Path, reference: str | None) -> "tuple[Party | None, SpaceClass
     if not (state / FILE).exists():
         if not (state / "run.json").exists():
             raise ConfigError(f"{state} is no state folder of join or peer: there is no run.json")
-        raise ConfigError(f"{state} has no classifier of a space: a network's weights are in model.safetensors")
+        kept = "models/ (compare --keep-models)" if (state / "models").is_dir() else "model.safetensors"
+        raise ConfigError(f"{state} has no classifier of a space: a network's weights are in {kept}")
     return party, load_classifier(state / FILE, backbone="" if party is None else party.backbone)
 
 

@@ -100,6 +100,8 @@ def _warn(client: "Client", console: Console) -> None:
         say(console, warning, "yellow")
     if client.guard is not None and not client.guard.ledger.entries:
         say(console, "a new privacy ledger begins: the ε of an earlier one, lost or not, adds to it")
+    if client.guard is not None:
+        say(console, "a round may take minutes here: each own sample is left out in turn")
     if client.guard is not None and client.guard.pending.body is not None:
         unsent = "a release that was charged and not acknowledged is sent first; --restart withdraws it"
         say(console, unsent, "yellow")

@@ -5,6 +5,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from operator import attrgetter
 from statistics import median, median_low
 from typing import Any, TypeVar, cast
 
@@ -78,7 +79,7 @@ def make_view(
     """
     status, task, now = board.status(SHOWN if own is None else 0), board.task, time.time()
     found = board.find(own) if own else None
-    members = status.shown if own is None else [found] if found else []
+    members = sorted(status.shown, key=attrgetter("name")) if own is None else [found] if found else []
     reports = read_reports(store, [member.name for member in members])
     named = [each for each in board.named() if own in (None, each.name)]
     parts, refused = _read_parts(board, members), {each.name: each.reason for each in named}
