@@ -75,7 +75,8 @@ def read_run(path: Path) -> tuple[Setting, tuple[str, ...], int] | None:
         given: Line = {name: tuple(value) if isinstance(value, list) else value for name, value in flat.items()}
         policy = Policy(**{each.name: given[each.name] for each in fields(Policy)})
         setting: Line = {each.name: given[each.name] for each in fields(Setting)}
-        return Setting(**{**setting, "policy": policy}), tuple(held["methods"]), len(held["seeds"])
+        methods, seeds = held.get("methods", ()), held.get("seeds", ())  # an experiment has none
+        return Setting(**{**setting, "policy": policy}), tuple(methods), len(seeds)
     except (ValueError, KeyError) as error:
         raise ConfigError(f"{described} is damaged: {error}") from error
 
