@@ -217,8 +217,8 @@ def make_plan(run: Run[ResolvedSetting], splits: Splits) -> Plan:
 
 
 def choose_noisy(setting: Setting, seed: int, clients: int) -> frozenset[int]:
-    """The clients whose inputs are noise: a function of the setting and the seed alone."""
-    count = round(setting.noise_partners * clients)
+    """The clients whose inputs are noise, never all: a function of the setting and the seed alone."""
+    count = min(round(setting.noise_partners * clients), clients - 1)
     return frozenset(numpy_stream(seed, "attackers").permutation(clients)[:count].tolist())
 
 
