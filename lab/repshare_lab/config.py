@@ -102,7 +102,7 @@ class ResolvedSetting(Setting):
     rounds: int = field(kw_only=True)
 
 
-METHODS = ("CL", "IL", "FL", "FD", "RS", "CA", "CS")  # that are compared if none are given
+METHODS = ("CL", "IL", "FL", "FD", "RS", "CA", "CS")  # compared if none are given
 AnySetting = TypeVar("AnySetting", bound=Setting, covariant=True)
 
 

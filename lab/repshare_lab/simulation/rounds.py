@@ -36,7 +36,7 @@ def following(steps: Generator[Step]) -> Iterator[Generator[Step]]:
     """Close the steps when the block ends. An error in it is thrown into them: what follows the last is not whole."""
     try:
         yield steps
-    except GeneratorExit:  # whoever asks us for steps has stopped
+    except GeneratorExit:  # the caller has stopped
         steps.close()
         raise
     except BaseException as error:

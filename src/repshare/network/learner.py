@@ -65,9 +65,9 @@ class NetworkLearner(Learner):
         small = is_large(self.network.model) and samples.device.type == "cpu"
         self.evaluation_batch = LARGE_EVALUATION_BATCH if small else EVALUATION_BATCH  # samples
         self.behind = None
-        self.remembered: dict[str, Tensor] = {}  # what a method keeps from round to round
+        self.remembered: dict[str, Tensor] = {}  # a method's state from round to round
         self.targets: Targets | None = None
-        self.norm_bound = norm_bound  # what others agreed no vector is longer than
+        self.norm_bound = norm_bound  # the agreed largest length of a vector
         self.steps = 0  # of the last training
         self._left_out = 0  # steps of this training that were not finite, and changed nothing
         self._equip(seed)

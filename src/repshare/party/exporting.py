@@ -18,7 +18,7 @@ from repshare.samples import Samples
 from repshare.sharing.columns import name_inputs
 
 COMPARED = 100  # samples
-ROUNDING = 1e-3  # of the largest score, by which outputs may differ: roots enlarge what fp32 rounds
+ROUNDING = 1e-3  # tolerance relative to the largest score: roots enlarge the rounding of fp32
 
 
 class _WholeClassifier(nn.Module):

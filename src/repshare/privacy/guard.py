@@ -27,7 +27,7 @@ from repshare.sharing import sums, wire
 from repshare.sharing.representations import Floats, Integers, Release
 
 ROUNDING = 1 + 1e-9  # an accountant's last digits are no overspending
-STEPS = round(1 / sums.STEP)  # of the length of what stands for a sample, at most
+STEPS = round(1 / sums.STEP)  # the largest length of a sample's vector, in steps
 
 
 class Guard:

@@ -26,7 +26,7 @@ SLACK = 1.01  # for what fp16 makes of a length
 ROUNDED = 0.005  # by how much fp16 or int8 may change a share
 MOST_LOGARITHM = 25  # of a shrinkage, without its sign
 CERTAIN = 2.0  # standard deviations
-MOST_WEIGHT = 4.0  # of a sample: what squared loss stays well below
+MOST_WEIGHT = 4.0  # squared loss stays well below this weight
 
 
 class Part(NamedTuple):

@@ -32,7 +32,7 @@ MOST = {  # as `Space.extent` counts
 }
 
 FEWEST_TRIED, TRIED = 8, 256  # samples, spread over all; fewer than the first tell nothing of a space
-PAIRS = 32  # of samples, between which the map is looked at
+PAIRS = 32  # pairs of samples, between which the map is examined
 FEWEST_READ = 40  # samples from which inputs are read back out of vectors
 MOST_READ = 4096  # numbers of an input that are read back
 PENALTIES = (1e-6, 1e-4, 1e-2)  # of the regression that reads them

@@ -18,7 +18,7 @@ from repshare.errors import ConfigError
 from repshare.measures import Representation
 from repshare.sharing.representations import Floats
 
-LATER = {"later": True}  # of a field that spaces had not at first: its default is not told, so that their names stay
+LATER = {"later": True}  # a field added later: its default is left out, so that spaces keep their names
 
 
 class Space(Protocol):

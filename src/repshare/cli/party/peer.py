@@ -96,7 +96,7 @@ def peer(
     client = make_client(party, options.name, work, policy, folder=None if work.dry_run else folder)
     if work.dry_run or work.approve:
         also, shown = ["the signature, the public key and the names"], client
-        if not work.dry_run:  # what is shown has been released, as far as a client knows
+        if not work.dry_run:  # to the client, a preview is a release: show another one
             shown = make_client(party, options.name, work, policy, folder=folder)
         show_preview(shown, console, also=also)
         if work.dry_run:
