@@ -19,7 +19,8 @@ until curl --silent --fail --output /dev/null "$url/healthz"; do sleep 0.2; done
 joined=()
 for name in north south east; do
     cd "$name"
-    repshare join --party "$party" --agreement ../agreement.json --dry-run
+    repshare join --party "$party" --agreement ../agreement.json --dry-run \
+        --epsilon 1.3 --adjacency add-remove --noise-shares 3
     repshare join "$url" --party "$party" --token-file token --agreement ../agreement.json --state state --compare \
         --epsilon 1.3 --adjacency add-remove --noise-shares 3 --rounds 2 > joined.txt &
     joined+=($!)

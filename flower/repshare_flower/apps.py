@@ -107,7 +107,7 @@ def _answering(work: "Callable[[Context, NodeQuestion], NodeAnswer]") -> "Callab
     def answer(message: "Message", context: "Context") -> "Message":
         try:
             told = write_answer(work(context, read_question(message.content[KEY])))
-        except Exception as error:  # of the user's code, too
+        except Exception as error:  # also an error in the user's code
             # Flower sends an error's text to the server. It may quote samples, so it stays in the node's log.
             raise RuntimeError("the client failed: see the log of its node") from error
         return Message(RecordDict({KEY: ConfigRecord(told)}), reply_to=message)

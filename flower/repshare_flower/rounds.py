@@ -134,7 +134,7 @@ class Circle:
         return self._teach(member)
 
     def _accept(self, answer: NodeAnswer) -> bool:
-        """Return whether there was a release and the server took it."""
+        """Whether there was a release and the server took it."""
         try:
             if answer.release is None or self.server is None:
                 return False

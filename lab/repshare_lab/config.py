@@ -51,7 +51,8 @@ class Setting:
     weighted: bool = True
     """A client's class mean counts by its number of samples. If false, all clients count the same."""
     noise_partners: float = 0.0
-    """Fraction of clients whose inputs are white noise: a control, partners who know nothing."""
+    """Fraction of clients whose inputs are white noise: a control, partners who know nothing.
+    Accuracies are those of the others, of which there is at least one."""
     independent_starts: bool = False
     """FL: start each client's network from its own random weights, as in the paper's table."""
     space: tuple[str, ...] = ()
@@ -101,7 +102,7 @@ class ResolvedSetting(Setting):
     rounds: int = field(kw_only=True)
 
 
-METHODS = ("CL", "IL", "FL", "FD", "RS", "CA", "CS")  # that are compared if none are given
+METHODS = ("CL", "IL", "FL", "FD", "RS", "CA", "CS")  # compared if none are given
 AnySetting = TypeVar("AnySetting", bound=Setting, covariant=True)
 
 

@@ -108,7 +108,7 @@ class Client:
             None
         )  # notes a release, or raises what keeps it here
         self.published: bytes | None = None  # the last release that has arrived
-        self.trouble: ExchangeError | BudgetExhausted | None = None  # what kept the last round from exchanging
+        self.trouble: ExchangeError | BudgetExhausted | None = None  # the reason why the last round exchanged nothing
 
     def rounds(self, count: int, *, eval_every: int = 1) -> Iterator[Record]:
         """Take part for `count` rounds; yield a record after each.
@@ -200,7 +200,7 @@ class Client:
             return 0
         try:
             self.before_publish(body)
-            self.exchange.publish(body)  # what leaves a client leaves here
+            self.exchange.publish(body)  # the only line through which anything leaves a client
         except (ExchangeError, BudgetExhausted) as error:
             self.trouble = error
             if isinstance(error, LeftOut):

@@ -80,7 +80,7 @@ EXTRAS = {
     "lab": ("repshare_lab", "matplotlib", "jinja2", "PIL"),
     "flower": ("repshare_flower", "flwr"),
 }
-APART = {  # what is not an extra of this package, but in a package beside it
+APART = {  # packages beside this one, which are no extras of it
     "lab": "pip install -c constraints.txt . ./lab",
     "flower": "pip install -c flower/constraints.txt . ./lab ./flower",
 }

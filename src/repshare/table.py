@@ -18,9 +18,9 @@ from repshare.errors import DataError
 from repshare.sharing.columns import Cells, Column, Frame, as_number, as_text, bound_inputs, is_missing, read_cells
 from repshare.sharing.representations import Floats, Integers
 
-ROUNDED = 1e-6  # of a range: what fp32 may add to it
+ROUNDED = 1e-6  # fp32 may add this share of a range to it
 NARROW = 1 / 20  # of a range: values that use less of it may be in another unit
-END, MOST = 1 / 10, 0.95  # of a range, and of the values in it, which then may be in another unit
+END, MOST = 1 / 10, 0.95  # so many values in so little of a range may be in another unit
 FEWEST = 8  # values that tell anything of a column
 
 

@@ -48,6 +48,24 @@ def test_a_kit_runs_as_its_readme_says_once_the_data_are_there(folder, capsys):
             assert "1 rounds" in repshare(*shlex.split(join), "--accept-exposure", "--rounds", 1, cwd=kit)
 
 
+def test_a_kit_has_the_options_that_its_task_was_created_for(folder, capsys):
+    create_task(
+        folder,
+        "noisy",
+        "--columns",
+        "columns.csv",
+        "--class-names",
+        *CLASSES,
+        "--samples-expected",
+        272,
+        "--members",
+        3,
+    )
+    run(capsys, "relay", "invite", "--task", "noisy", *INVITE[4:])
+    told = Path("kits/north/README.txt").read_text()
+    assert told.count("--noise-shares 3 --epsilon 1.3 --adjacency add-remove\n") == 2
+
+
 def test_kits_are_refused_in_one_line_before_anybody_is_invited(folder, capsys):
     create_task(folder, "features", "--classes", "2", "--dimension", "3")
     ways = {

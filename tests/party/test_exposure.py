@@ -237,6 +237,8 @@ def test_a_dry_run_with_a_budget_tells_of_noised_sums_and_no_single_sample(folde
     dry = ["join", "http://127.0.0.1:9", "--dry-run", "--agreement", "agreed.json", "--party", "party.py:few"]
     said = run(capsys, *dry, "--epsilon", "3", "--adjacency", "add-remove").out
     assert said.count("noised sum over") == 10
+    assert "their classes, counts under noise" in said
+    assert "Each is a sum of representations" in said
     assert "itself" not in said
 
 

@@ -139,7 +139,8 @@ def test_a_dry_run_says_what_the_space_makes_of_own_samples(relay, tmp_path, cap
     told = capsys.readouterr().out
     assert "Not this package's own choice of a space: filters 8 (usual: 48), mirror True (usual: False)\n" in told
     (tried,) = re.findall(
-        r"Tried on your samples: likeness ([\d.]+) \(a hash: 0.05\), bend ([\d.]+) \(a line: 0.02\), borne by (\d+)%\n"
+        r"Tried on your samples: \|cosine\| of two samples ([\d.]+) \(a hash: below 0.05\), "
+        r"bend ([\d.]+) \(linear: below 0.02\); (\d+)% of the samples make up the differences\n"
         r"A regression reads inputs from vectors with R² ([\d.]+) \(all: 1\)\n",
         told,
     )

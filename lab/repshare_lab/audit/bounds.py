@@ -89,7 +89,7 @@ def gaussian_epsilon(worlds: Worlds, delta: float) -> tuple[float, float]:
 
 def _proofs(worlds: Worlds, thresholds: Scores, delta: float) -> Scores:
     """Return the ε that a test with each of these thresholds disproves."""
-    tail = (1 - CONFIDENCE) / 2  # of each of the two rates, so that both hold together
+    tail = (1 - CONFIDENCE) / 2  # for each of the two rates: both then hold together
     false, true = _rates(worlds.without, thresholds, tail)[1], _rates(worlds.within, thresholds, tail)[0]
     return np.asarray(np.log(np.maximum(true - delta, 1e-300) / false))
 

@@ -29,7 +29,7 @@ Adjacency = Literal["add-remove", "replace"]
 CASES: dict[str, Adjacency] = {"client, added": "add-remove", "client, replaced": "replace"}
 SAMPLES, COLUMNS, CLASSES = 40, 2, 2
 EDGE = 3.0  # the largest value of a column
-HELD_OUT = 0.5  # so that it would show if other samples were held out
+HELD_OUT = 0.5  # large: other held-out samples would show
 MOST_TRIALS = 200  # each takes four clients
 SECRET = b"\5" * 16  # by this one the candidate counts: an attacker that knows what is held out sees more
 COMMON = Agreement(Fourier((-EDGE,) * COLUMNS, (EDGE,) * COLUMNS, features=4), "discriminant")

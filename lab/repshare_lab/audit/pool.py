@@ -107,7 +107,7 @@ class Ground(NamedTuple):
 
 @lru_cache(1)
 def lay_ground(pool: Pool, words: tuple[str, ...], loss: SpaceLoss = "squared") -> Ground:
-    """Return what an attacker knows, and strangers, in the space that these words name."""
+    """The attacker's knowledge, and strangers, in the space that these words name."""
     common = Agreement(choose(words, torch.from_numpy(pool.inputs[:1]), 0), loss)
 
     def embed(rows: Labels) -> Points:

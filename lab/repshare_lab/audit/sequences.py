@@ -29,10 +29,10 @@ from repshare.space.solution import START, Solution, SolutionKey, solve
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
 
-MOST_NUMBERS = 2600  # of rows together whose covariance is estimated as a whole
+MOST_NUMBERS = 2600  # the largest covariance that is estimated as a whole
 ROUNDED = 2.0**-11 / math.sqrt(6)  # of a number, by fp16, on average
 WEAK = 1e-3  # of the mean variance, added to each: what public samples say of the weakest directions is mostly chance
-BETTER = 0.9  # of the squared error: what another guess of the momentum must come to
+BETTER = 0.9  # another guess of the momentum must lower the squared error to this share
 
 
 class Points(NamedTuple):
@@ -52,9 +52,9 @@ class Seen(NamedTuple):
     rows: Array  # (R, C, d + 1)  Σ α (ψ, 1) over the samples behind it
     centre: Array  # (d,)  Σ ψ
     counts: Array  # (C,)  samples of each class
-    totals: tuple[Part | None, ...]  # of all clients, as they collected it before each release
+    totals: tuple[Part | None, ...]  # all clients' total, as collected before each release
     everyone: int  # samples of all clients
-    share: float  # of them, of one client
+    share: float  # one client's share of them
 
     @property
     def samples(self) -> float:
@@ -103,12 +103,12 @@ class Public:
         self.whitening = _whiten(rest.T @ rest / len(rest))  # (d, d) of the scatter within classes
 
     def rest(self, points: Points) -> Array:
-        """Return how points differ from the means of their classes (m, d), so that each number varies by 1."""
+        """Whitened differences of points from the means of their classes (m, d)."""
         return (points.vectors - self.means[points.labels]) @ self.whitening
 
 
 def area(members: Array, strangers: Array) -> float:
-    """Return how often a member scores above a stranger; ties count half."""
+    """The share of pairs in which a member scores above a stranger; ties count half."""
     above = stats.mannwhitneyu(members, strangers).statistic
     return float(above / (len(members) * len(strangers)))
 
@@ -188,13 +188,13 @@ def guess_weights(seen: Seen, sets: Sequence[Points]) -> list[Array]:
 class _Step(NamedTuple):
     rows: Array  # (C, d + 1)  before extrapolation, a sample
     weights: list[Array]  # (m, C) of each set
-    error: float  # of what public samples let expect
+    error: float  # relative to the expectation by public samples
 
 
 def _step(
     seen: Seen, number: int, view: Solution, sets: Sequence[Points], truth: Sequence[Array], before: Array, speed: float
 ) -> _Step:
-    """Return what clients reach in a release, if they extrapolate it by so much."""
+    """The clients' step in a release, extrapolated by so much."""
     scaled, count = view.scale / view.used, seen.samples
     now, last = seen.rows[number] / count * (view.wanted / view.unit), seen.rows[number - 1] / count * scaled
     rows = (now + speed * before * scaled) / (1 + speed)

@@ -154,7 +154,7 @@ def membership_table(lines: Sequence[dict[str, Any]]) -> Table:
 
 
 def is_broken(line: dict[str, Any]) -> bool:
-    """Return whether an attack proved more than was promised."""
+    """Whether an attack proved more than was promised."""
     return bool(max(line["proved"], line["gaussian"][0]) > line["accounted"])
 
 

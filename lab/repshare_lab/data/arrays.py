@@ -77,7 +77,7 @@ def _read_dataset(given: Any, whose: str) -> Half:
 
 
 def _same(first: Any, batch: Any) -> bool:
-    """Return whether a sample that was read again is what it was."""
+    """Whether a sample that was read again is what it was."""
     if isinstance(first, Mapping):
         return all(_same(each, batch[name]) for name, each in first.items())
     return not hasattr(first, "shape") or bool((first[0] == batch[0]).all())
@@ -123,7 +123,7 @@ def _number(array: Array, what: str, notes: list[str]) -> Array:
         return array.astype(np.float32) / np.float32(255)
     if array.dtype.kind in "ui":
         return array.astype(np.int64)
-    with np.errstate(over="ignore"):  # what overflows becomes inf, which the check reports with its place
+    with np.errstate(over="ignore"):  # overflow becomes inf, which the check reports with its place
         return array.astype(np.float32)
 
 

@@ -44,7 +44,7 @@ METHODS = {"CA": "CA", "CS": "CS", OWN_MIX: "CS", "AFL": "AFL", POOLED: "CA"}
 def plan(setting: ResolvedSetting, seeds: int) -> list[Cell]:
     """Plan the choice of rates, then every method and division, seed by seed; all images in one division."""
     cells = [_cell("rates", division, SAMPLES, 0, setting) for division in DIVISIONS]
-    for samples in (SAMPLES, ALL):  # whoever has everything is the same in every division and draw
+    for samples in (SAMPLES, ALL):  # a client with everything is the same in every division and draw
         cells += [_cell(method, "one client", samples, 0, setting) for method in (POOLED, "AFL")]
     for seed in range(seeds):
         for method, division in product(("CA", "CS", OWN_MIX, FEDAVG), DIVISIONS):

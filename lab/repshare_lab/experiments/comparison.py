@@ -162,7 +162,7 @@ def checkpoints(folder: RunFolder, name: str) -> States:
 def tell_exposure(
     runs: Sequence[Run[ResolvedSetting]], example: Inputs, classes: int, space: Space | None = None
 ) -> str:
-    """Tell what a client's release of CS shows of single samples, by the exposure rule; nothing without such runs.
+    """The exposure of single samples by a client's release of CS, in words; empty without such runs.
 
     Args:
         runs: The runs; only those of CS without noise count.

@@ -55,7 +55,7 @@ def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
         for part, dashes in PARTS.items():
             points = _over_seeds(by_method[method], part)
             draw_curve(axes, points, alpha=0.2, color=colour, linestyle=dashes, linewidth=1.6, label=part)
-        end = draw_curve(together, points, alpha=0, color=colour, linestyle=own_dashes, linewidth=1.6)  # of the test
+        end = draw_curve(together, points, alpha=0, color=colour, linestyle=own_dashes, linewidth=1.6)  # on the test
         ends.append((method, colour, *end))
         tidy(axes, f"{method}: {find_method(method).title.split(' (')[0]}", "", "")
         axes.legend(frameon=False, loc="lower right")

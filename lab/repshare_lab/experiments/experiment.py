@@ -34,7 +34,7 @@ class Cell(NamedTuple):
     """Rounds after which its clients are looked at."""
 
     def computed_in(self, compute: Compute) -> "Cell":
-        """Return the same cell with networks of this precision. Its key stays: it is done once, in either.
+        """This cell with networks of another precision. Its key stays: it is computed once, in either.
 
         A cell that says its own precision keeps it.
         """

@@ -253,7 +253,7 @@ def carry_out(cell: Cell, splits: Splits) -> list[Line]:
 
 
 def _order(cell: Cell, clients: int, rng: np.random.Generator) -> list[list[int]]:
-    """Return who takes part in each round or turn."""
+    """The clients that take part in each round or turn."""
     if cell.key["pace"] == PACES[0]:
         return [list(range(clients))] * ROUNDS
     return [[each] for each in rng.integers(clients, size=ROUNDS * clients).tolist()]

@@ -169,7 +169,7 @@ def _draw(axes: Axes, lines: Sequence[Line], members: int) -> None:
         if noisy:
             axes.plot([], [], "*", color="black", label=STAR, markersize=9)
         for place, (one, point) in enumerate(zip(ordered, points, strict=True)):
-            aside = (4, 4 if place % 2 else -9)  # so that neighbours do not meet
+            aside = (4, 4 if place % 2 else -9)  # neighbours' labels must not overlap
             axes.annotate(f"{one['d']:,}", point, aside, textcoords="offset points", fontsize=7, color=COLOURS[samples])
     axes.axvline(exposure.PROMISED, color="black", linestyle=":", linewidth=1)
     axes.set_xlim(0.48, 1.04)
@@ -232,7 +232,7 @@ def write_table(lines: Sequence[Line], setting: ResolvedSetting) -> str:
 
 
 def is_allowed(line: Line, dataset: str) -> bool:
-    """Return whether the rule allows what a line is of."""
+    """Whether the rule allows what a line is of."""
     return bool(line["d"] <= exposure.most_numbers(round(line["behind"]), CLASSES.get(dataset, 10)))
 
 

@@ -19,7 +19,7 @@ from repshare_lab.results.records import entry, find, group, mean_std
 from repshare_lab.results.terminal import markdown
 
 ORDER = ("CL", "IL", "FL", "FD", "RS", "FC", "CA", "CS")
-APART = 0.06  # of the space between two variants: what keeps error bars from covering each other
+APART = 0.06  # keeps error bars apart, as a share of the space between two variants
 EXTERNAL = [f"external, λ_disc = {weight:g}" for weight in (0.1, 1.0, 10.0)]
 KINDS = ("lenet5", "convnet", "mlp")
 

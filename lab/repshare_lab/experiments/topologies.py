@@ -15,13 +15,13 @@ from repshare_lab.results.records import entry, find, group, mean_std
 from repshare_lab.results.terminal import markdown
 
 ALONE, RELAY = "alone (IL)", "relay"  # for comparison
-TITLES = (  # whom a client learns from; without a relay, from so many peers
+TITLES = (  # partners that a client learns from; without a relay, so many peers
     *(ALONE, RELAY, "complete, 1 peer", "complete, 2 peers", "complete, 5 peers", "ring, 2 peers"),
     *("regular, 2 peers", "random, 2 peers", "star, 2 peers", "small world, 2 peers"),
 )
 SEEDS = 5
 SIZE = 10  # clients, of the whole study
-STYLES = {  # of those that are done at every size
+STYLES = {  # methods with every size
     RELAY: Style("#D55E00", "-", "o"),
     "complete, 5 peers": Style("#56B4E9", "-", "s"),
     "complete, 2 peers": Style("#0072B2", "-", "D"),

@@ -16,7 +16,7 @@ from repshare_lab.results.terminal import markdown
 from repshare_lab.simulation import PAPER
 
 METHODS = ("RS", "FD", "FL", "SL")
-BATCHES = 2  # that were counted of SL, which sends every one
+BATCHES = 2  # batches counted for SL, which sends every one
 CLASSES, CHANNELS = 10, {"mnist": 1, "fashion_mnist": 1, "cifar10": 3}
 CLAIMED = {"fashion_mnist": "≈ 1000", "cifar10": "≈ 2000"}
 HEADS = "<model, data set|<method|up|down|<the paper's formula, up|in fp32|FL's up ÷ this|<the paper"

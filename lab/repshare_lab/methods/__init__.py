@@ -91,5 +91,5 @@ def _settle(method: Method, setting: Setting) -> Any:
     given |= parse_options(method.name, type(method.options), words)
     try:
         return replace(method.options, **given)
-    except (ValueError, TypeError) as error:  # its author's check
+    except (ValueError, TypeError) as error:  # the author's own check
         raise ConfigError(f"the options of {method.name} are refused: {in_one_line(error)}") from error

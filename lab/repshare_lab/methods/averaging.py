@@ -84,7 +84,7 @@ class Average(Server):
             initial = read_weights(start.model)
             self._sum = Sum(0, 1, {name: fixed_point.weigh(array, 1) for name, array in initial.items()}, initial)
         self._body: bytes | None = None
-        self._counted: set[tuple[str, int]] = set()  # who has sent which round: repeating it changes nothing
+        self._counted: set[tuple[str, int]] = set()  # client and round of each release: repeating one changes nothing
 
     def accept(self, client: str, body: bytes) -> None:
         """Add one client's weights. The first of a new round starts a new sum; an older round is refused."""

@@ -28,7 +28,7 @@ class OwnMix(NamedTuple):
 
 
 def clients_differ(setting: Mapping[str, Any], lines: Iterable[Line]) -> bool:
-    """Return whether clients' classes differ: the partition is not uniform, or a client lacks a class."""
+    """Whether clients' classes differ: the partition is not uniform, or a client lacks a class."""
     return setting.get("partition", "uniform") != "uniform" or any(
         line.get("test_unseen") is not None for line in lines
     )

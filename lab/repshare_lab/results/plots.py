@@ -194,7 +194,7 @@ def draw_table(lines: Sequence[Line], dataset: str, published: Mapping[str, Mapp
     sizes, rows, ends = sorted(group(lines, "clients")), group(lines, "row"), []
     for number, (row, own) in enumerate(rows.items()):
         held = group(own, "clients")
-        aside = 0.03 * (number - len(rows) / 2)  # so that error bars do not hide each other
+        aside = 0.03 * (number - len(rows) / 2)  # error bars side by side
         method, dashes = row.partition(" ")[0], ":" if row.endswith(("published)", "zero)")) else "-"
         style = STYLES.get(method, OTHER)
         points = {sizes.index(size) + aside: find(held[size], "accuracy") for size in sorted(held)}

@@ -72,7 +72,7 @@ class Plan(NamedTuple):
     test_labels: NDArray[np.int64]
     dealt: NDArray[np.int64]  # sample indices, client after client
     starts: NDArray[np.int64]  # (clients + 1,)  where each client's begin in `dealt`
-    sizes: dict[str, int]  # of the data, which a model is built for
+    sizes: dict[str, int]  # the data's sizes, for which a model is built
     space: Space | None = None  # a backbone, whose vectors the inputs are
 
     @property
@@ -181,12 +181,12 @@ def make_agreement(run: Run[Setting], example: Inputs) -> Agreement:
 
 
 def has_space(setting: Setting, inputs: Inputs) -> bool:
-    """Return whether there is a common space for such inputs: one of real numbers, or the user's own."""
+    """Whether there is a common space for such inputs: one of real numbers, or the user's own."""
     return bool(setting.space) or (not isinstance(inputs, dict) and inputs.dtype.kind != "i")
 
 
 def as_tensors(inputs: Inputs, *, copied: bool = False) -> Any:
-    """Return the same inputs as tensors, which look at the arrays unless they are copied."""
+    """The inputs as tensors, which share the arrays' memory unless they are copied."""
 
     def convert(array: Any) -> torch.Tensor:
         return torch.from_numpy(array.copy() if copied else array)
@@ -217,8 +217,8 @@ def make_plan(run: Run[ResolvedSetting], splits: Splits) -> Plan:
 
 
 def choose_noisy(setting: Setting, seed: int, clients: int) -> frozenset[int]:
-    """The clients whose inputs are noise: a function of the setting and the seed alone."""
-    count = round(setting.noise_partners * clients)
+    """The clients whose inputs are noise, never all: a function of the setting and the seed alone."""
+    count = min(round(setting.noise_partners * clients), clients - 1)
     return frozenset(numpy_stream(seed, "attackers").permutation(clients)[:count].tolist())
 
 

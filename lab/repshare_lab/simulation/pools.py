@@ -172,7 +172,7 @@ class Processes(Workers):
         self._ask("begin", [(plan.run, plan.classes, room, states, share) for share in shares])
 
     def _ask(self, verb: str, questions: list[tuple[Any, ...]]) -> list[Any]:
-        if self._waiting:  # what comes next is an answer to something else
+        if self._waiting:  # the next answer is to something else
             raise WorkerFailed("the workers were interrupted before they had answered: start others")
         self._waiting = True
         replies = []
@@ -213,7 +213,7 @@ class Processes(Workers):
 
 def _work(line: "Connection[Any, Any]", resident: int) -> None:
     """Run a worker process: answer questions until the connection is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # what Ctrl-C means is for the parent to say
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides about Ctrl-C
     keep_freed_memory()
     worker: Worker | None = None
     while True:
@@ -231,7 +231,7 @@ def _work(line: "Connection[Any, Any]", resident: int) -> None:
                 answer = getattr(worker, verb)(*arguments)
         except RepshareError as raised:
             error = raised
-        except Exception:  # whatever it is, the parent must hear of it
+        except Exception:  # any error: the parent must hear of it
             error = traceback.format_exc()
         try:
             line.send((answer, error))

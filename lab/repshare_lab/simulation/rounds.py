@@ -20,7 +20,7 @@ from repshare_lab.config import ResolvedSetting, Run, Setting
 from repshare_lab.data import Splits
 from repshare_lab.methods import find_method
 from repshare_lab.simulation.checkpoint import Checkpoint
-from repshare_lab.simulation.plan import make_plan, open_server, resolve
+from repshare_lab.simulation.plan import choose_noisy, make_plan, open_server, resolve
 from repshare_lab.simulation.pools import Workers
 from repshare_lab.simulation.schedule import attend, test_is_due
 from repshare_lab.threads import one_thread
@@ -36,7 +36,7 @@ def following(steps: Generator[Step]) -> Iterator[Generator[Step]]:
     """Close the steps when the block ends. An error in it is thrown into them: what follows the last is not whole."""
     try:
         yield steps
-    except GeneratorExit:  # whoever asks us for steps has stopped
+    except GeneratorExit:  # the caller has stopped
         steps.close()
         raise
     except BaseException as error:
@@ -189,7 +189,11 @@ class Simulation:
             scores = dict.fromkeys(present, score)
         else:
             scores = self.workers.evaluate(self._servers_part(present))
-        return [self._note(client, scores[client], record) for client, record in zip(present, records, strict=True)]
+        noisy = choose_noisy(self.run.setting, self.run.seed, self.plan.clients)
+        return [
+            record if client in noisy else self._note(client, scores[client], record)
+            for client, record in zip(present, records, strict=True)
+        ]
 
     def _note(self, client: int, score: Score, record: Record) -> Record:
         labels = self.plan.train_labels[self.plan.part(client)]

@@ -28,7 +28,7 @@ def attend(setting: ResolvedSetting, seed: int, clients: int) -> Iterator[tuple[
 
 
 def test_is_due(setting: ResolvedSetting, number: int) -> bool:
-    """Return whether those who took part in this round are tested after it."""
+    """Whether those who took part in this round are tested after it."""
     first = setting.eval_every is None and number == 1
     return first or number % test_interval(setting) == 0 or number == setting.rounds
 
@@ -39,6 +39,6 @@ def test_interval(setting: ResolvedSetting) -> int:
 
 
 def is_ever_tested(setting: ResolvedSetting, seed: int) -> bool:
-    """Return whether any client takes part when a test is due."""
+    """Whether any client takes part when a test is due."""
     rounds = islice(attend(setting, seed, setting.clients), setting.rounds)
     return any(present for number, present in enumerate(rounds, start=1) if test_is_due(setting, number))

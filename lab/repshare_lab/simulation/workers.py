@@ -70,7 +70,7 @@ class Worker:
             self.space.test, self.space.has_vectors = self.test, plan.space is not None
         self.states = States(folder)
         self._clients: OrderedDict[int, Client] = OrderedDict()  # in memory, least recently used first
-        self._committed = dict(versions)  # what the last checkpoint lists: not to be removed
+        self._committed = dict(versions)  # listed in the last checkpoint: not to be removed
         self._versions = dict(versions)  # each client's newest state on disk
         self._changed: set[int] = set()  # in memory, and not on disk as they are
 

@@ -261,6 +261,13 @@ def test_a_refused_release_is_told_with_round_and_client(splits, inline):
         bits(Run("RS", 0, replace(SMALL, norm_bound=0.001)), splits, inline)
 
 
+def test_accuracies_are_of_the_clients_with_data_not_of_their_partners_of_noise(splits, inline):
+    for share, noisy in ((0.5, 1), (1.0, 1)):
+        run = Run("IL", 0, replace(SMALL, noise_partners=share, clients=2))
+        *_, last = bits(run, splits, inline)
+        assert [record.test_accuracy is None for record in last].count(True) == noisy
+
+
 def test_partners_of_noise_are_the_seeds_choice_and_keep_their_labels(splits):
     run = Run("IL", 0, resolve(replace(SMALL, noise_partners=0.4, clients=5), splits))
     plan, usual = (

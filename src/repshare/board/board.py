@@ -154,7 +154,7 @@ class Board(Server):
             return []
         gone = list[str]()
         for client in self.store.read(self._find_old):
-            with suppress(Damaged):  # which `relay check` names
+            with suppress(Damaged):  # `relay check` names them
                 gone += self.store.transact(partial(self._forget_old, client))
         return gone
 

@@ -186,7 +186,7 @@ class BoardState:
         return totals
 
     def _replace(self, client: str, rows: Rows, classes: list[int]) -> dict[str, bytes]:
-        """Let the client own these rows, and share means of these classes. Return what is to be written of that."""
+        """Let the client own these rows, and share means of these classes. Return the keys to write, with values."""
         slots, owners = self.slots[client], dict[str, Slots]()  # others, whose rows move
         before = slots.encode()
         for buffer in sorted({*slots.owned, *rows}):

@@ -31,11 +31,11 @@ from repshare.stores import Transaction, decoded
 
 KEY = "votes"
 MOST_VOTERS = 30  # clients whose first parts vote: those that came first
-MOST_COLUMNS = 1024  # of a row that are compared; only the board's keeper knows which
-MOST_CLASSES = 32  # that are compared: the first ones
+MOST_COLUMNS = 1024  # numbers of a row that are compared, known to the board's keeper only
+MOST_CLASSES = 32  # the first classes; no others are compared
 MOST_NAMED = 100  # clients that are left out or refused
-FEWEST_SAMPLES = 5  # of a class: a row of fewer neither votes nor is voted on
-FEWEST_VOTES = 2  # of two clients alone, nobody knows which one is wrong
+FEWEST_SAMPLES = 5  # a row over fewer samples neither votes nor is voted on
+FEWEST_VOTES = 2  # between two clients alone, nobody can tell the wrong one
 ENOUGH_VOTES = 2 / 3
 CLEARLY = 0.1  # of the sum of cosines between rows: what other names of classes must gain at least,
 CHANCE = 3.0  # and this many standard deviations of such a cosine more
@@ -46,7 +46,7 @@ TURNED = 0.05  # the cosine between a later part and the first one: honest ones 
 CHANGED = 1.2  # times: by less, a client's length is not written again
 LONGER = 10.0  # times the median of others: honest ones stay below 7.5
 LONGEST = 0.2  # of a vector's length: honest rows have 0.005, and 0.13 where shrinkage is fixed and large
-FEWEST_LENGTHS = 3  # that make a median
+FEWEST_LENGTHS = 3  # lengths for a median
 FEWEST_OTHERS = 4  # clients, from which on a client's share of all samples is bounded
 MOST_RETURNS = 2  # of one client in RETURN_SECONDS, after it has withdrawn a part that was in the total
 RETURN_SECONDS = 24 * 3600.0
@@ -103,7 +103,7 @@ class Votes:
         self.task, self.state, self.key = task, state, key
         self._kept, self._first = state.get([KEY, first_key(client)])  # at once
         kept = decoded(KEY, lambda kept: json.loads(kept or b"{}"), self._kept)
-        self.voters: dict[str, float | None] = kept.get("voters", {})  # and the length of their last later part
+        self.voters: dict[str, float | None] = kept.get("voters", {})  # the length of each one's last later part
         self.named: dict[str, list[Any]] = kept.get("named", {})
         self.samples: dict[str, int] = kept.get("samples", {})  # of voters in the total
         self.left: dict[str, list[float]] = kept.get("left", {})  # when clients have withdrawn parts
@@ -274,7 +274,7 @@ def find_difference(task: Task, own: FirstPart, others: FirstPart) -> str | None
 
 
 def explain(task: Task, pairs: Mapping[int, int]) -> str:
-    """Say what is wrong with rows that are more alike by other names of the classes; by none, hardly alike at all."""
+    """The fault of rows that are more alike by other names of the classes, or hardly alike by any."""
     if not pairs:
         return "its rows are hardly like others' for the same classes: compare its labels and inputs with theirs"
     names = _class_names(task)

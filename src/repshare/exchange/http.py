@@ -28,7 +28,7 @@ log = logging.getLogger(LOG)
 
 TIMEOUT_SECONDS = 10.0
 PATIENCE_SECONDS = 30.0
-QUIET_SECONDS = 2.0  # of waiting that are not told
+QUIET_SECONDS = 2.0  # waiting for less is not told
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.2, 10.0
 LAST_TRY_SECONDS = 1.0  # the least time for an answer, also when patience is about to end
 SPARING = 10  # while a relay is unavailable, trying to reach it takes at most about a tenth of the time
@@ -98,7 +98,7 @@ class Connection:
         self.url, self.timeout, self.patience = url.rstrip("/"), timeout, patience
         self._token, self._clock, self._sleep, self._jitter = token, clock, sleep, jitter
         self._unavailable, self._next_try = False, 0.0
-        self._stream: Any = None  # what the connection that is open now reads from
+        self._stream: Any = None  # the stream of the open connection
         headers = {"Accept-Encoding": "identity"}  # compressed replies may be far larger than they look
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"

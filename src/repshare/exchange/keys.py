@@ -24,7 +24,7 @@ from repshare.files import HAS_MODES, explain_errors, write_atomically
 from repshare.sharing import wire
 from repshare.sharing.wire import Signed
 
-CONTEXT = b"repshare answer 3\0"  # so that a signature of ours can never be taken for one of something else
+CONTEXT = b"repshare answer 3\0"  # a signature made here never counts for anything else
 KEY_BYTES = 32
 CHALLENGE_BYTES = 32
 LONGEST_KEY_FILE = 10_000  # bytes

@@ -30,15 +30,15 @@ from repshare.files import explain_errors
 FIRST = b"first"  # after a question's challenge: the peer's first release is asked for
 LONGEST_NAME = 64  # characters
 MOST_LIVE = 10_000  # names remembered as live in addition to known ones, whatever is invented
-MOST_TOKENS = 8  # that are remembered of one name
+MOST_TOKENS = 8  # tokens remembered for one name
 RENEW_SECONDS = 5.0  # between two declarations of a peer that it is online
-MOST_REPLIES = 2  # of one node to one question: a node that renews its declaration may answer twice
-MOST_NODES = 16  # that may answer under one name: all but one are impostors
+MOST_REPLIES = 2  # a node that renews its declaration may answer a question twice
+MOST_NODES = 16  # under one name: all but one are impostors
 TRIES = 5  # to listen at a port that was free a moment ago
-ASKS = 3  # of a peer that does not answer: it may be known a moment before there is a route to it
+ASKS = 3  # a silent peer may be known a moment before there is a route to it
 PAUSE_SECONDS = 0.1  # before it is asked again
 CLOSE_SECONDS = 5.0
-OWN_LINK_SECONDS = 1.0  # that a neighbour may keep this one from sending to it, before the link is closed
+OWN_LINK_SECONDS = 1.0  # a neighbour may block its link for so long, then the link is closed
 log = logging.getLogger("repshare.peer")
 
 
@@ -99,7 +99,7 @@ class PeerNetwork:
 
         A router of Zenoh 1.10 that closes its links may panic: harmless, but a page of backtrace.
         """
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.session))  # what is dropped would be closed
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.session))  # a dropped session would be closed
         _in_time(self._undeclare)
 
     def close(self) -> None:

@@ -26,7 +26,7 @@ from repshare.stores import MemoryStore, Store
 
 TIMEOUT_SECONDS = 5.0
 REPLY_LIMIT = 16 * 2**20  # bytes
-MOST_STRANGERS = 100  # that are named, however many are invented
+MOST_STRANGERS = 100  # at most so many are named, however many are invented
 ANYTHING = 1 << 20  # releases: more than peers can be
 FIRST = "own first"
 log = logging.getLogger("repshare.peer")
@@ -82,7 +82,7 @@ class PeerExchange(Exchange):
         self.board = self._open_board()
         self._sent = self._received = 0  # bytes
         self._met_anyone = False
-        self._strangers: set[str] = set()  # whose names were logged
+        self._strangers: set[str] = set()  # names that were logged
         self._told: dict[str, str] = {}  # by peer: why it is left out, as it was logged last
         self._own, self._first = self._recall()  # the releases that others are given
         limit = min(REPLY_LIMIT, wire.ENVELOPE_BYTES + task.longest_release)

@@ -71,7 +71,7 @@ class RelayExchange(Exchange):
         if token is None and (task is None or client is None):
             raise ConfigError("without a token, say which client this is and which task it takes part in")
         self.task, self.client = task, client
-        self.identity = {"client": client} if token is None else {}  # what a query adds where no token says it
+        self.identity = {"client": client} if token is None else {}  # query parameters of a client without a token
         self.connection = Connection(
             url, token=token, ca=ca, cert=cert, timeout=timeout, patience=patience, plain_http=plain_http
         )

@@ -13,7 +13,7 @@ from repshare.samples import change_tensors
 
 ROWS = 8  # inputs that are looked at, and as many with noise
 COLUMNS = 64  # features that are looked at, spread over all
-CLOSE = 1e-3  # of its length: how far a vector may be from a multiple of another, to count as one
+CLOSE = 1e-3  # tolerance, relative to its length, for a vector as a multiple of another
 
 
 def examine(network: Network, inputs: Any) -> Representation:

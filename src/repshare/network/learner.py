@@ -65,9 +65,9 @@ class NetworkLearner(Learner):
         overflows_caches = is_large(self.network.model) and samples.device.type == "cpu"
         self.evaluation_batch = LARGE_EVALUATION_BATCH if overflows_caches else EVALUATION_BATCH  # samples
         self.behind = None
-        self.remembered: dict[str, Tensor] = {}  # what a method keeps from round to round
+        self.remembered: dict[str, Tensor] = {}  # a method's state from round to round
         self.targets: Targets | None = None
-        self.norm_bound = norm_bound  # the longest vector that clients agreed on
+        self.norm_bound = norm_bound  # the agreed largest length of a vector
         self.steps = 0  # of the last training
         self._left_out = 0  # steps of this training that were not finite, and changed nothing
         self._equip(seed)

@@ -31,7 +31,7 @@ WRAPPED = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
 def _without_compiler(kind: type[Optimizer]) -> type[Optimizer]:
     """The same optimizer with its methods as they were before they were wrapped."""
     plain: dict[str, Any] = {name: inspect.unwrap(getattr(kind, name)) for name in WRAPPED}
-    plain["step"] = torch.no_grad()(inspect.unwrap(kind.step))  # what the wrapping of a step does, besides
+    plain["step"] = torch.no_grad()(inspect.unwrap(kind.step))  # as the wrapped step has it
     return type(kind.__name__, (kind,), plain)
 
 

@@ -19,7 +19,7 @@ from repshare.sharing.columns import name_inputs
 
 COMPARED = 100  # samples
 EXACT = 0.01  # of a vector's length: maps that are computed in fp32 everywhere
-ROUNDING = 1e-3  # of the largest score, by which outputs may differ: roots enlarge what fp32 rounds
+ROUNDING = 1e-3  # tolerance relative to the largest score: roots enlarge the rounding of fp32
 
 
 class _WholeClassifier(nn.Module):

@@ -131,7 +131,7 @@ def _wait(exchange: Exchange, since: int, came: int | None) -> Iterator[None]:
         while version < since + wanted and (left := late - time.monotonic()) > 0:
             version = exchange.wait(version, min(SLICE_SECONDS, left))
             yield None
-            time.sleep(min(SLICE_SECONDS, GATHER_SECONDS * wanted))  # so that not every release wakes every client
+            time.sleep(min(SLICE_SECONDS, GATHER_SECONDS * wanted))  # not every release should wake every client
     except ExchangeError:
         time.sleep(SLICE_SECONDS)
         yield None

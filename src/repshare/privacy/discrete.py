@@ -18,7 +18,7 @@ CHUNK = 1 << 16  # random bytes that are asked for at a time
 def discrete_gaussian(variance: int, count: int, random_bytes: Callable[[int], bytes]) -> NDArray[np.int64]:
     """`count` numbers of this variance."""
     below = _Uniform(random_bytes).below
-    scale = math.isqrt(variance) + 1  # of the discrete Laplace distribution that candidates are drawn from
+    scale = math.isqrt(variance) + 1  # scale of the discrete Laplace distribution of candidates
     drawn = np.empty(count, np.int64)
     for place in range(count):
         while True:

@@ -26,8 +26,8 @@ from repshare.privacy.pending import Pending
 from repshare.sharing import sums, wire
 from repshare.sharing.representations import Floats, Integers, Release
 
-ROUNDING = 1 + 1e-9  # of ε: the rounding of an accountant is no overspending
-STEPS = round(1 / sums.STEP)  # that a length of 1 has, the most that stands for a sample
+ROUNDING = 1 + 1e-9  # an accountant's last digits are no overspending
+STEPS = round(1 / sums.STEP)  # the largest length of a sample's vector, in steps
 
 
 class Guard:

@@ -17,7 +17,7 @@ from repshare.files import lock, open_private, sync_folder
 
 VERSION = 1
 HASH = "chain"
-OWN_COINS = {"held_out": "own coins"}  # of an entry: no sample's part in its release depended on other samples
+OWN_COINS = {"held_out": "own coins"}  # in an entry: no sample's part in its release depended on other samples
 Entry = dict[str, Any]
 
 

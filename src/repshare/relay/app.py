@@ -90,7 +90,7 @@ class RelayApp:
                 if self._service.options.insecure:
                     _check_origin(Request(scope))
                 await self._router(scope, receive, note)
-        except Exception as error:  # of any kind: the client gets an answer
+        except Exception as error:  # any error: the client gets an answer
             if status:  # one is under way: all that is left is to end it early
                 raise
             await self._refuse(error, Request(scope))(scope, receive, note)

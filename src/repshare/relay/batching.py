@@ -10,7 +10,7 @@ from repshare.errors import Damaged, RepshareError, StoreError
 from repshare.stores import Changes, Transaction
 
 MOST_AT_ONCE = 128  # works in a batch
-BATCH_BYTES = 16_000_000  # that the works of a batch take, or one
+BATCH_BYTES = 16_000_000  # the most memory of a batch, unless one work takes more
 
 Result = TypeVar("Result")
 Work = Callable[[Transaction], Result]
@@ -66,7 +66,7 @@ class Batcher:
         outcomes: Sequence[Any]
         try:
             outcomes = batch[0].run(partial(_attempt, batch))
-        except BaseException as error:  # of any kind: all who wait for the batch must be told
+        except BaseException as error:  # any error: all who wait for the batch must be told
             outcomes = [error] * len(batch)
         loop.call_soon_threadsafe(self._end, batch, outcomes, loop)
 

@@ -42,8 +42,8 @@ class GuardedConnection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._http = HttpToolsProtocol(config, server_state, {**app_state, "connection": self}, _loop)
         self._parser = HttpRequestParser(self)
-        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)  # which uvicorn's parser leaves unread
-        self._timers: dict[str, TimerHandle] = {}  # of a head that is awaited, and of an answer that is not read
+        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)  # uvicorn's parser leaves such data unread
+        self._timers: dict[str, TimerHandle] = {}  # for a head that is awaited, and for an answer that is not read
         self._in_head, self._head_bytes, self._counted, self._headers = False, 0, 0, 0
         self._is_counted = False  # whether a head has arrived in part
         self._under_way = 0  # requests that are not answered yet

@@ -17,8 +17,8 @@ from repshare.stores import Transaction
 
 MOST_BUCKETS = 100_000
 MEMORY_BYTES = 128_000_000
-PART_BYTES = 65_536  # of memory that a request takes, for which it costs one more of its rate
-ROW_BYTES = 512  # that a row takes besides its numbers while it is read or written
+PART_BYTES = 65_536  # for each such part of its memory, a request costs one more of its rate
+ROW_BYTES = 512  # memory of a row besides its numbers, while it is read or written
 LONGEST_DEBT = 5  # bursts: with the burst of a relay, ten seconds
 _LATER = {"Retry-After": "1"}
 
@@ -30,7 +30,7 @@ class RateLimiter:
 
     def __init__(self, per_second: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._per_second, self._burst, self._clock = per_second, burst, clock
-        self._buckets: dict[Hashable, tuple[float, float]] = {}  # what is left, and when that was so
+        self._buckets: dict[Hashable, tuple[float, float]] = {}  # tokens left, and the time of that count
 
     def take(self, key: Hashable, cost: float = 1.0) -> float:
         """Use this many, and return 0; or, if they are not available, the seconds until they will be.

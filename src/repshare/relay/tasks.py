@@ -21,7 +21,7 @@ from repshare.stores import Database, Store, Transaction, decoded, find_faults
 KINDS = ("task", "meetings", "activity", "notes")  # of a task's stores; notes: a map, up to commit 15ddcbb
 MOST_CLASSES = 10_000  # some work is done class by class
 MOST_NUMBERS = 2**24  # C · d' of a task: 64 MB of class means
-FEWEST_MEMBERS = 3  # of a masked group: of two, each knows the other's part
+FEWEST_MEMBERS = 3  # for a masked group: of two members, each knows the other's part
 LONGEST_AGE_SECONDS = 1e9  # thirty years; beyond some point a clock's fractions no longer add up
 
 
@@ -32,7 +32,7 @@ class TaskEntry(NamedTuple):
     task: Task
     identity: str
     created: float  # seconds since 1970
-    secret: str  # what is drawn for clients depends on it, so that it cannot be predicted
+    secret: str  # seeds what is drawn for clients: nobody can predict it
 
 
 class OpenTask(NamedTuple):
@@ -147,7 +147,7 @@ def _check_new(task: Task) -> None:
         raise ConfigError(f"max_age must be at most {LONGEST_AGE_SECONDS:g} seconds, not {task.max_age:g}")
     if 0 < task.group_members < FEWEST_MEMBERS:
         raise ConfigError(f"group_members must be 0 or at least {FEWEST_MEMBERS}, not {task.group_members}")
-    with suppress(ValueError, RecursionError):  # whoever joins refuses a description that is no JSON
+    with suppress(ValueError, RecursionError):  # a client that joins refuses a description that is no JSON
         told = json.loads(task.description or "{}")
         told = told if isinstance(told, dict) else {}
         check_class_names(map(str, told.get("class_names") or ()))

@@ -41,7 +41,7 @@ SIGNING_KEY, MEMBERS, KNOWN = "signing.key", "group.jsonl", "group.total"
 KEYS, COUNTS, RELEASES = range(STEPS)
 POLL_SECONDS = 0.5
 PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.02, 0.5
-QUIET_SECONDS, REMIND_SECONDS = 5.0, 60.0  # of waiting, before it is told, and told again
+QUIET_SECONDS, REMIND_SECONDS = 5.0, 60.0  # waiting is told after the first, and again after the second
 
 
 class RelayMeetings:
@@ -141,9 +141,9 @@ class GroupExchange(Exchange):
         self.known = self._recall()  # the last total
         self.base: Known | None = None  # the total whose changes are added up; None: the sum is a total itself
         self._meeting: Meeting | None = None
-        self._samples: int | None = None  # of all members, once a sum has told
+        self._samples: int | None = None  # all members' samples, known from a sum
         self._fault: str | None = None  # why this member leaves itself out
-        self._faults: Mapping[str, str] = {}  # of others, by their own word
+        self._faults: Mapping[str, str] = {}  # faults that other members report of themselves
         self._newcomers = 0  # with this member among them; 0: it is behind the total before, or there was none
         self._last = 0  # the last meeting that a release was masked for, never twice in one
         self._has_left = False  # whether the last release was sent, masked

@@ -58,13 +58,13 @@ class _Group(TypedDict):
     ready: dict[str, Waiting]
     since: float | None  # when enough were ready first
     number: int  # of the last meeting
-    members: dict[str, str]  # who meet there, and the call that each waited in
+    members: dict[str, str]  # its members, each with the call that it waited in
     patience: float  # seconds for each step, from the first message
-    sent: list[list[str]]  # who has sent a message, by step
+    sent: list[list[str]]  # the senders of messages, by step
     begun: list[float]  # when the first message came, by step
     newcomers: list[str]
     base: str
-    behind: list[str]  # whose parts are in the last total
+    behind: list[str]  # members with parts in the last total
     faults: dict[str, str]  # why members have left themselves out
 
 

@@ -16,7 +16,7 @@ SHORTER = np.uint32(13)  # binary digits
 HALF_A_STEP = (1 << 12) - 1  # with the last digit that stays, rounds to the nearest even number
 EXPONENTS = (127 - 15) << 23  # the difference between those of fp32 and fp16
 ADDED = np.uint32((HALF_A_STEP - EXPONENTS) % (1 << 32))
-MAGIC = np.float32(0.5)  # what is added to this is rounded to steps of 2⁻²⁴, as fp16's smallest numbers are
+MAGIC = np.float32(0.5)  # a sum with this is rounded to steps of 2⁻²⁴, as fp16's smallest numbers are
 AT_ONCE = 1 << 14  # numbers, so that all steps of a conversion find them in the processor's cache
 _numbers = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
 
@@ -26,7 +26,7 @@ def encode_halves(values: NDArray[np.float32]) -> NDArray[np.float16]:
     flat = values.reshape(-1)
     if not max(flat.max(initial=0), -flat.min(initial=0)) <= MOST:  # infinite, no number, or about to become so
         return values.astype(np.float16)  # with NumPy's warnings
-    if (torch := sys.modules.get("torch")) and flat.flags.writeable:  # of others PyTorch warns
+    if (torch := sys.modules.get("torch")) and flat.flags.writeable:  # PyTorch warns of read-only arrays
         return torch.from_numpy(np.ascontiguousarray(values)).half().numpy()  # type: ignore[no-any-return]
     return _encode_by_steps(values)
 

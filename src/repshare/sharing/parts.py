@@ -28,7 +28,7 @@ ROUNDED = 0.005  # by how much fp16 or int8 may change a share
 MOST_LOGARITHM = 25  # of a shrinkage, without its sign
 CERTAIN = 2.0  # standard deviations
 LEAST_WEIGHT = 1e-12  # of all samples, on average
-MOST_WEIGHT = 4.0  # of a sample: what squared loss stays well below
+MOST_WEIGHT = 4.0  # squared loss stays well below this weight
 
 
 class Part(NamedTuple):

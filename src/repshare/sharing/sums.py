@@ -57,7 +57,7 @@ def lift(vectors: Floats) -> Floats:
     """Map vectors in the space (n, d) to the vectors that sums are made of (n, d + 1)."""
     factor, constant = scales(vectors.shape[1])
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True) / math.sqrt(vectors.shape[1])
-    vectors = vectors / np.maximum(lengths, 1.0)  # what fp32 makes of a length
+    vectors = vectors / np.maximum(lengths, 1.0)  # after rounding to fp32
     beside = np.full((len(vectors), 1), constant, np.float32)
     return np.concatenate([vectors * np.float32(factor), beside], axis=1)
 

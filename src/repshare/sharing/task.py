@@ -18,13 +18,13 @@ from repshare.sharing.formats import FORMATS, USUAL_LENGTHS, Format, FormatName
 from repshare.sharing.representations import Release, Representations
 
 MOST_ROUNDS = 2**31 - 1
-MOST_OBSERVATIONS = 1000  # of a class in one release: each is a row in the store, and others wait while it is written
+MOST_OBSERVATIONS = 1000  # for each class of a release: each is a row in the store, and others wait while it is written
 MOST_DESCRIPTION = 1 << 16  # characters
 STEERING = re.compile(
     "[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )  # of a terminal, a page
 LEAST_WEIGHT = 1e-9  # of a class, where the largest is 1
-MOST_ROWS = 100_000  # of one release: each takes half a kilobyte of memory besides its numbers
+MOST_ROWS = 100_000  # in one release: each takes half a kilobyte of memory besides its numbers
 
 
 @dataclass(frozen=True)

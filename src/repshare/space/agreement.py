@@ -30,7 +30,7 @@ from repshare.space.model import Linear
 from repshare.space.solution import Total
 from repshare.space.space import Space, as_array, describe, fingerprint
 
-ROUNDED = 0.001  # of a range: what rounding may add to it
+ROUNDED = 0.001  # rounding may add this share of a range to it
 EXPECTED = {"patches": (-2.0, 2.0), "backbone": (0.0, 1.0)}  # normalised photographs are about as wide as the first
 VERSIONS = {"squared": "-v2"}  # of shared weights, where ρ is voted on: see `solution`
 BATCH = 250  # samples that are embedded at a time

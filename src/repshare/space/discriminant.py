@@ -22,7 +22,7 @@ from repshare.sharing.representations import Floats, Integers, Release
 from repshare.sharing.sums import Sums, add_up, as_release, lift, scales
 from repshare.space.model import Hits, Linear
 
-OWN = 0.5  # of a sample: what each own sample counts against shrinking Σ
+OWN = 0.5  # the weight of an own sample against shrinking Σ
 FEWEST = 1.0  # samples of a class in a total: noise may leave none
 RAREST = 1e-6  # share of a class of which there seem to be no samples
 FOLDS = 10  # of a client's samples, to judge them by classifiers that have not seen them
@@ -40,7 +40,7 @@ class Whitened(NamedTuple):
 class Discriminant:
     """One client's samples in the space, and the sums of all clients: the `SpaceModel` that takes one release."""
 
-    enough = 2  # what a client shares depends on its own samples only: publish, and read the total
+    enough = 2  # a release depends on own samples only: publish, and read the total
 
     def __init__(self, vectors: Floats, labels: Integers, classes: int, *, personal: bool) -> None:
         """`personal`: let own samples make up for noise in the total."""
@@ -55,7 +55,7 @@ class Discriminant:
     def absorb(self, total: Sums | None) -> None:
         """Use this total from now on; None: no other client has shared any. Refuses one that makes no classifier."""
         before, self.total, self._linear, self._left_out = self.total, total, None, None
-        with np.errstate(all="ignore"):  # its numbers may be anything
+        with np.errstate(all="ignore"):  # a total's numbers may be anything
             is_finite = self.linear().is_finite
         if not is_finite:
             self.total, self._linear = before, None
@@ -147,7 +147,7 @@ class Discriminant:
         shares = shares.clip(RAREST)  # (C,)
         middle = shares @ means / shares.sum()
         apart = means - middle
-        excess = np.where(seen, apart**2 - errors, 0.0)  # of how means differ, over what errors alone would do
+        excess = np.where(seen, apart**2 - errors, 0.0)  # the differences of means beyond those by errors alone
         real = np.maximum(shares @ excess, LEAST)  # (d,)
         apart *= real / (real + errors)
         weights, offset = apart @ white.forward.T, np.log(shares) - (apart**2).sum(axis=1) / 2

@@ -51,7 +51,7 @@ class Variables(NamedTuple):
     reached: Doubles  # (n, C)  the same before it was extrapolated
     shrinkage: float | None = None  # ρ that they were made for; None: they were made before any vote
     momentum: float = 1.0
-    gap: float = math.inf  # of this client's samples, when they were made
+    gap: float = math.inf  # the client's own gap when they were made
 
 
 class Dual:
@@ -74,8 +74,8 @@ class Dual:
         self._given, self.weights = weights, np.ones((len(labels), 1)) if weights is None else weights[:, None]
         self._roots = np.sqrt(self.weights)  # (n, 1)
         zeros = np.zeros_like(self.targets)
-        self.published = Variables(zeros, zeros)  # what totals count: every step begins here
-        self.improved = self.published  # what would be published next
+        self.published = Variables(zeros, zeros)  # the variables in totals: every step begins here
+        self.improved = self.published  # the variables that would be published next
         self.total: Total | None = None
         check_room(*vectors.shape)
         self._moments = Moments(vectors, weights) if suits_moments(*vectors.shape) else None
@@ -91,7 +91,7 @@ class Dual:
     def absorb(self, total: Total | None) -> None:
         """Use this total from now on; None: no other client has shared any. Refuses one that makes no classifier."""
         before, self.total = self.total, total
-        with np.errstate(all="ignore"):  # its numbers may be anything
+        with np.errstate(all="ignore"):  # a total's numbers may be anything
             is_finite = total is None or self._read(self.improved, testing=True).linear.is_finite
         if not is_finite:
             self.total = before
@@ -132,7 +132,7 @@ class Dual:
         if gap > GROWN * last or float(((alpha - reached) * (reached - before)).sum()) > 0:
             following, speed = 1.0, 0.0  # momentum leads back or astray: start over
         extrapolated = _within_bounds(reached + speed * (reached - before))
-        if solution.unit != solution.wanted:  # what is shared is to mean the same after another vote
+        if solution.unit != solution.wanted:  # a release must mean the same after another vote
             extrapolated, reached = (each * (solution.unit / solution.wanted) for each in (extrapolated, reached))
             extrapolated = _within_bounds(extrapolated)
         if self.fewest > 1:
@@ -327,12 +327,12 @@ def _within_bounds(alpha: Doubles) -> Doubles:
 
 def _share_rows(alpha: Doubles, fewest: int) -> Doubles:
     """Bound α (n, C) so that no sample has more than 1 / fewest of the squares of its row of a part."""
-    if len(alpha) < fewest:  # of which nothing leaves
+    if len(alpha) < fewest:  # nothing leaves of these
         return alpha
     squares = np.sort(np.square(alpha), axis=0)[::-1]  # (n, C), the largest first
-    above = squares[: fewest - 1]  # that may be cut
+    above = squares[: fewest - 1]  # squares that may be cut
     rest = squares.sum(axis=0) - np.concatenate([np.zeros((1, alpha.shape[1])), above.cumsum(axis=0)])  # (fewest, C)
-    levels = rest / (fewest - np.arange(len(rest)))[:, None]  # of a square, where so many are cut to it
+    levels = rest / (fewest - np.arange(len(rest)))[:, None]  # the level of squares if so many are cut to it
     fits = squares[: len(levels)] <= levels * (1 + ROUNDED)
     cut = np.where(fits.any(axis=0), fits.argmax(axis=0), len(levels) - 1)
     most = np.sqrt(np.take_along_axis(levels.clip(0), cut[None], axis=0)[0])  # (C,)

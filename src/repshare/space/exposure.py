@@ -53,22 +53,26 @@ class Proposal(NamedTuple):
     """The clients."""
 
     def __str__(self) -> str:
-        options = []
         if self.noisy:
-            options += [f"--noise-shares {self.group_members}"] if self.group else []
-            options += [f"--epsilon {BUDGET:g} --adjacency add-remove"]
             what = (
                 f"sums of {self.numbers} numbers a class, once, with noise (AUC at most {PROMISED:.2f} for any attack)"
             )
         else:
             what = f"rows of {self.numbers} numbers (AUC at most {PROMISED:.2f} for the attacks known)"
         group = f", in masked groups of {self.group_members} or more" if self.group else ""
-        return f"chosen: {what}{group}. Clients join with: {' '.join(options) or 'no further options'}"
+        options = budget_options(self.group_members) if self.noisy else "no further options"
+        return f"chosen: {what}{group}. Clients join with: {options}"
 
     @property
     def group_members(self) -> int:
         """Clients that must be there for a sum; 0: there is no group. Those who share the noise must all stay."""
         return (2 * self.members // 3 + 1 if self.noisy else 3) if self.group else 0
+
+
+def budget_options(group_members: int) -> str:
+    """The options with which a client joins where class sums have noise, in a masked group of so many; 0: in none."""
+    shares = f"--noise-shares {group_members} " if group_members else ""
+    return f"{shares}--epsilon {BUDGET:g} --adjacency add-remove"
 
 
 def propose(samples: int, members: int, classes: int) -> Proposal:

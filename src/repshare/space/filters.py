@@ -19,7 +19,7 @@ from repshare.space import seeded
 Matrix = NDArray[np.float64]
 STEP = 2.0**-14  # of a filter's numbers: coarse enough to come out the same from any linear algebra
 PIECE = 500  # rows at a time
-LEAST = 2.0**-100  # of what an inverse root is taken of: 0 times that is 0. Adding it instead would be lost in ONNX
+LEAST = 2.0**-100  # the least value of an inverse root: 0 times that is 0. An added constant would be lost in ONNX
 
 
 class Bank(NamedTuple):
@@ -99,7 +99,7 @@ def _whiten_patches(photographs: NDArray[np.float32], edge: int, epsilon: float,
     patches /= np.sqrt(np.square(patches).mean(axis=1, keepdims=True) + epsilon)
     covariance = patches.T @ patches / len(patches)
     covariance /= np.diagonal(covariance).mean()
-    free = np.eye(len(covariance)) - 1 / len(covariance)  # of the mean
+    free = np.eye(len(covariance)) - 1 / len(covariance)  # removes the mean
     return np.asarray(spectral(free @ covariance @ free, lambda values: (values + noise) ** -0.5) @ free)
 
 

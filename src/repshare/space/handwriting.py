@@ -18,14 +18,14 @@ Images = NDArray[np.float32]
 GLYPHS, AT_ONCE = 600, 50
 COPIES, FEWER_COPIES = 12, 3  # of each: fewer of large images, which take longer
 LARGE = 1 << 12  # pixels of an image, from which it is large
-MOST_DIRECTIONS = GLYPHS - 1  # that this many glyphs differ in
+MOST_DIRECTIONS = GLYPHS - 1  # glyphs differ in so many directions
 
 STROKES = 3  # at most
-ONE, TWO = 0.4, 0.8  # of glyphs have one stroke, and at most two
+ONE, TWO = 0.4, 0.8  # shares of glyphs with one stroke, and with at most two
 POINTS = 24  # on a stroke
 FINE = 28  # pixels along an edge, at least, that glyphs are drawn in, and then averaged
 HEIGHT = 5 / 7  # of the image: a glyph's longer side
-STRAIGHT, STEADY = 1 / 3, 2 / 3  # of strokes are straight, and at most gently curved
+STRAIGHT, STEADY = 1 / 3, 2 / 3  # shares of strokes: straight, and at most gently curved
 CURVED = 1.8  # times as far out: the inner control points of the others
 UNSTEADY = 0.12  # deviation of a control point, where strokes are drawn within −1 … 1
 TURN, SLANT, STRETCH, GROWTH = 0.12, 0.2, 0.12, 0.08  # deviations of a copy's rotation, shear and logarithms of scales

@@ -32,7 +32,7 @@ MOST = {  # as `Space.extent` counts
 }
 
 FEWEST_TRIED, TRIED = 8, 256  # samples, spread over all; fewer than the first tell nothing of a space
-PAIRS = 32  # of samples, between which the map is looked at
+PAIRS = 32  # pairs of samples, between which the map is examined
 FEWEST_READ = 40  # samples from which inputs are read back out of vectors
 MOST_READ = 4096  # numbers of an input that are read back
 PENALTIES = (1e-6, 1e-4, 1e-2)  # of the regression that reads them
@@ -58,13 +58,10 @@ class Findings(NamedTuple):
     """R² of a linear regression of inputs on vectors, for samples that it was not made of."""
 
     def __str__(self) -> str:
-        bend = "" if self.bend is None else f", bend {self.bend:.2g} (a line: {BENT:g})"
-        read = (
-            ""
-            if self.read is None
-            else f"\nA regression reads inputs from vectors with R² {max(self.read, 0):.2f} (all: 1)"
-        )
-        return f"likeness {self.likeness:.2f} (a hash: {LIKE:g}){bend}, borne by {self.bearers:.0%}{read}"
+        bend = "" if self.bend is None else f", bend {self.bend:.2g} (linear: below {BENT:g})"
+        alike = f"|cosine| of two samples {self.likeness:.2f} (a hash: below {LIKE:g}){bend}"
+        read = "" if self.read is None else f"\nA regression reads inputs from vectors with R² {max(self.read, 0):.2f}"
+        return f"{alike}; {self.bearers:.0%} of the samples make up the differences{read and read + ' (all: 1)'}"
 
 
 def check_ranges(space: Space) -> None:

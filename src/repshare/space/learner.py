@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 FEWEST_HELD = 10  # fewer held-out samples tell nothing
 MOST_LEFT_OUT = 1000  # samples of which each is left out in turn, where fewer are held out
-TOGETHER, ALONE = "together", "alone"  # whose classifier is in use
+TOGETHER, ALONE = "together", "alone"  # the classifier in use: everybody's, or the client's own
 CERTAIN = 1.64  # standard deviations: one-sided, 5 %
 READ_AT_ONCE = 250  # samples
 FILE = "classifier.safetensors"
@@ -435,7 +435,7 @@ class SpaceLearner(Learner):
         used = np.flatnonzero(allowed & ~held)
         if policy.epsilon is None:  # with a budget, nothing that is shared may depend on their number
             enough = np.bincount(labels[used], minlength=1)[labels[used]] >= policy.fewest
-            used = used[enough] if enough.any() else used  # of which nothing leaves: see `shares_any`
+            used = used[enough] if enough.any() else used  # nothing leaves of these: see `shares_any`
         if not len(used):
             raise ConfigError(
                 f"{self.name} has no sample that may be shared: "

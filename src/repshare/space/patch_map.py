@@ -31,7 +31,7 @@ BATCH = 10  # images: what a second layer makes of them stays in the processor's
 FLAT_BATCH = 27  # without one; the bits of an image do not depend on it
 FIRST, MIXED = 64, 64  # filters of the first layer, and channels that the second layer sees
 HALF = 0.5  # threshold of both layers
-WEAK = 0.1  # of the mean strength of components, added to each, so that the weakest are not mostly noise
+WEAK = 0.1  # share of the components' mean strength, added to each: the weakest are mostly noise
 
 
 class PatchMap:

@@ -35,7 +35,7 @@ def describe_inputs(example: Any) -> str:
     """
     if isinstance(example, Mapping):
         return " ".join(f"{name}:{describe_inputs(each)}" for name, each in sorted(example.items()))
-    is_image = example.dtype == torch.uint8  # which is brought to 0 … 1
+    is_image = example.dtype == torch.uint8  # bytes become 0 … 1
     kind = "float" if is_image or example.is_floating_point() else "mask" if int(example.max()) <= 1 else "whole"
     return f"{kind}[{','.join(map(str, example.shape[1:]))}]"
 

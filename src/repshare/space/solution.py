@@ -13,7 +13,7 @@ from repshare.space.model import Linear
 START = 1e-4  # ρ / n before anyone knows n: close to what votes come to with a thousand samples
 UNIT = 0.03  # ρ that weights are scaled to before they are shared: that bounds them by 3 α for every elected ρ
 ROUNDED = 0.02  # by how much fp16 may change a shrinkage
-FEWEST = 0.01  # of d: τ is at least so much, also where all vectors are alike
+FEWEST = 0.01  # τ is at least this share of d, also where all vectors are alike
 
 
 class SolutionKey(NamedTuple):
@@ -109,7 +109,7 @@ def _count_votes(total: Part) -> tuple[NDArray[np.floating], float]:
 def elect(shares: NDArray[np.floating], voters: float) -> int:
     """Elect the largest shrinkage whose hits are not clearly below the best: (candidates,) shares of all voters."""
     most = float(shares.max())
-    error = math.sqrt(max(most * (1 - most), 0.0) / max(voters, 1)) / 2  # of a difference on the same samples, roughly
+    error = math.sqrt(max(most * (1 - most), 0.0) / max(voters, 1)) / 2  # standard error of such a difference, roughly
     return int(np.flatnonzero(shares >= most - error)[-1])
 
 

@@ -68,7 +68,7 @@ class RedisDatabase(Database):
                 # broke is refused the second time, and the work, begun again, finds it made.
                 retry=Retry(NoBackoff(), 1),
             )
-        except (redis.RedisError, ValueError):  # its words may have part of a password
+        except (redis.RedisError, ValueError):  # the driver's words may have part of a password
             raise StoreError(
                 f"{_where(url)} cannot be the address of a Redis: it looks like redis://:password@host:6379/0, "
                 "with special characters of the password written as %XX"

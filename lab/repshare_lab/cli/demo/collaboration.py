@@ -31,7 +31,7 @@ MALLORY = "mallory"  # the one whose images are noise
 SAMPLES = 60  # of each party; mallory has as many as all of them together
 TESTED = 2000  # images, so that a round on MNIST is not mostly testing
 COMMON_ROUNDS = 6  # of CS in each act: without mallory, with it, and without it again
-PACE, COMMON_PACE = ("--pace", "0.2"), ("--pace", "0.8")  # so that there is something to watch
+PACE, COMMON_PACE = ("--pace", "0.2"), ("--pace", "0.8")  # slow enough to watch
 WATCH_SECONDS = 0.2  # between two looks at the progress
 Rows = tuple[NDArray[np.float32], NDArray[np.int64]]
 
@@ -96,12 +96,12 @@ class Collaboration:
         return {name: len(self._read(f"{name}-CS/records.jsonl")) for name in self.names}
 
     def _have_done(self, acts: int) -> bool:
-        """Return whether each party has done the rounds of so many acts since the last one began."""
+        """Whether each party has done the rounds of so many acts since the last one began."""
         before = self.acts[-1] if self.acts else dict.fromkeys(self.names, 0)
         return all(done - before[name] >= acts * COMMON_ROUNDS for name, done in self._done().items())
 
     def _find_mallory(self, let_in: float) -> bool:
-        """Return whether mallory has published, and note what the relay's status says of it."""
+        """Whether mallory has published; the relay's status of it is noted."""
         address, headers = f"{self.url}/v1/tasks/{self.tasks['CS']}/status", {"Authorization": f"Bearer {self._token}"}
         try:
             answer = httpx2.get(address, headers=headers, timeout=60)

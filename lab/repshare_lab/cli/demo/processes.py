@@ -36,7 +36,7 @@ class DemoProcesses:
             )  # fmt: skip
 
     def running(self, name: str) -> bool:
-        """Return whether it is still running. Raises WorkerFailed, with its last line, if one did not end well."""
+        """Whether it is still running. Raises WorkerFailed, with its last line, if one did not end well."""
         for each, process in self._running.items():
             if code := process.poll():
                 *_, last = ["no output", *(self.folder / f"{each}.log").read_text(errors="replace").split("\n")[:-1]]

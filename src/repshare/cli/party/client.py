@@ -56,8 +56,8 @@ class WorkOptions:
     """Keep the vectors of a backbone, in a folder beside the state folder, so that another start maps no sample again.
     They tell nearly as much as your samples; only you may read them."""
     report: bool = False
-    """Send accuracies, losses, bytes, ε and the model's size and type to the relay's page after each round.
-    None of it is needed to take part, and no ε covers accuracies and losses."""
+    """Send accuracies, or with a budget the ε spent, and the kind of model to the relay's page after each round.
+    None of it is needed to take part; --dry-run names the figures."""
 
     def __post_init__(self) -> None:
         check_least(self, rounds=1, threads=1)

@@ -63,7 +63,7 @@ def join(
     work: WorkOptions,
     policy: Policy,
 ) -> None:
-    """Train with others through a relay, round after round; only averages leave this machine.
+    """Train with others through a relay, round after round; only sums and averages over samples leave.
 
     Started again, it continues where it stopped, whatever the reason. While the relay is down, it keeps training.
     Options that differ from their default override the policy in the party's file.
@@ -75,7 +75,7 @@ def join(
     repshare join http://127.0.0.1:8000 --party party.py:alice --name alice --task digits --rounds 50
 
     Args:
-        party: A function without parameters in a file, which returns repshare.Party(model=…, data=…, test=…).
+        party: A function without parameters in a file, which returns repshare.Party(data=…), of RS with model=….
         url: Address of the relay.
     """
     console = Console()

@@ -95,7 +95,7 @@ def predict(state: Path, /, party: str | None = None, input: Path | None = None,
     for warning in list_doubts(samples):
         say(console, warning, "yellow")
     if classifier.in_use:
-        told = {"together": "all clients' together", "alone": "this client's own samples alone"}[classifier.in_use]
+        told = {"together": "all clients together", "alone": "this client's own samples alone"}[classifier.in_use]
         say(console, f"the classifier in use: that of {told}")
     if labels is not None:
         right = count_hits(probabilities, labels).accuracy

@@ -67,7 +67,7 @@ def peer(
     work: WorkOptions,
     policy: Policy,
 ) -> None:
-    """Train with others without a server, round after round; only averages leave this machine, signed.
+    """Train with others without a server, round after round; only sums and averages over samples leave, signed.
 
     Started again, it continues where it stopped, whatever the reason. While no peer is reachable, it keeps training.
     --m-down is the number of peers asked in a round. Options that differ from their default override the policy in
@@ -80,7 +80,7 @@ def peer(
     repshare peer --party party.py:bob --name bob --key bob.key --trust peers.jsonl --connect tcp/alice.example.org:7447
 
     Args:
-        party: A function without parameters in a file, which returns repshare.Party(model=…, data=…, test=…).
+        party: A function without parameters in a file, which returns repshare.Party(data=…), of RS with model=….
     """
     from repshare.exchange.keys import Key, Trust
     from repshare.exchange.network import Tls
@@ -96,7 +96,7 @@ def peer(
     client = make_client(party, options.name, work, policy, folder=None if work.dry_run else folder)
     if work.dry_run or work.approve:
         also, shown = ["the signature, the public key and the names"], client
-        if not work.dry_run:  # what is shown has been released, as far as a client knows
+        if not work.dry_run:  # to the client, a preview is a release: show another one
             shown = make_client(party, options.name, work, policy, folder=folder)
         show_preview(shown, console, also=also)
         if work.dry_run:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from repshare.sharing.representations import Release
 
 
+LISTED = 4  # values of a list that are shown
+
+
 def show_preview(client: "Client", console: Console, *, also: Sequence[str]) -> None:
     """Show what would leave in a round, and what `also` would."""
     from repshare.party.audit import describe_release, read_limits
@@ -31,9 +34,9 @@ def show_preview(client: "Client", console: Console, *, also: Sequence[str]) -> 
     console.print(make_table(*_rows(client, release, space.get("agreement")), "what leaves in a round"))
     count = len(release.means.labels) + len(release.observations.labels)
     vectors = f"{count} vectors of {learner.dimension} numbers"
-    say(console, f"{vectors} ({described.precision}), their classes and counts: {len(body):,} bytes a round")
-    made = ", weighted by what the classifier still needs of each sample" if space else ""
-    say(console, f"Each is an average of representations: {described.representation}{made}")
+    beside, made = _tell_made(space.get("agreement"), noisy=client.guard is not None)
+    say(console, f"{vectors} ({described.precision}), {beside}: {len(body):,} bytes a round")
+    say(console, f"Each is {made.format(described.representation)}")
     if space:
         _show_space(space, console)
     exposure = client.exposure()
@@ -44,6 +47,17 @@ def show_preview(client: "Client", console: Console, *, also: Sequence[str]) -> 
     say(console, f"Nothing else leaves but {'; and '.join(also)}. Nothing has been sent now.")
     for warning in list_warnings(client):
         say(console, warning, "yellow")
+
+
+def _tell_made(agreement: Mapping[str, Any] | None, *, noisy: bool) -> tuple[str, str]:
+    """What accompanies the vectors, and what each is made of."""
+    counted = "their classes and counts"
+    if agreement is None:
+        return counted, "an average of representations: {}"
+    if agreement["loss"] != "discriminant":
+        weighted = "weighted by what the classifier still needs of each sample"
+        return counted, f"an average of representations: {{}}, {weighted}"
+    return "their classes, counts under noise" if noisy else counted, "a sum of representations: {}"
 
 
 def ask(console: Console) -> None:
@@ -66,8 +80,8 @@ def _rows(client: "Client", release: "Release", agreement: Mapping[str, Any] | N
     if agreement["loss"] != "discriminant":
         named_rows = [[name, here, mean] for name, (_, here, mean, _) in zip(named, rows, strict=True)]
         return "class|samples here|weighted average", named_rows
-    kind = "sum" if client.guard is None else "noised sum"
-    told = [f"{kind} over {row[1]} samples" if row[1] != "0" else kind for row in rows]
+    kind, empty = ("sum", "–") if client.guard is None else ("noised sum", "noise alone")
+    told = [f"{kind} over {over} samples" if over else empty for over in client.learner.shared_counts().tolist()]
     sums = [[name, row[1], what] for name, row, what in zip(named, rows, told, strict=True)]
     return "class|samples here|what leaves", sums
 
@@ -93,10 +107,15 @@ def _show_space(space: Mapping[str, Any], console: Console) -> None:
 
     agreement = space["agreement"]
     stated = {**agreement, "columns": [each["name"] for each in agreement.get("columns", ())]}
-    agreed = [f"{name} {str(value)[:60]}" for name, value in stated.items() if value not in (None, [])]
+    agreed = [f"{name} {_list(value)}" for name, value in stated.items() if value not in (None, [])]
     say(console, f"The clients agree on: {', '.join(agreed)}")
     differs = tell_unusual(space["unusual"])
-    say(console, f"Not this package's own choice of a space: {differs}" if differs else "The space is the usual one.")
+    say(
+        console,
+        f"Not this package's own choice of a space: {differs}"
+        if differs
+        else "The space is this package's own choice.",
+    )
     say(console, f"Tried on your samples: {Findings(**space['tried'])}")
     held = f"{space['held_out']} samples are held out: nothing of them leaves in any form."
     few = "None are held out: there are too few. Each sample is left out in turn, to see what others gain you."
@@ -104,6 +123,13 @@ def _show_space(space: Mapping[str, Any], console: Console) -> None:
     for label, count in space["left_out"].items():
         named, samples = (agreement["class_names"] or range(label + 1))[label], f"sample{'s'[count == 1 :]}"
         say(console, f"Class {named} is left out: it has {count} {samples}, fewer than --minimum-count.")
+
+
+def _list(value: Any) -> str:
+    """A value of the agreement; of a long list the first and the number of all."""
+    if not isinstance(value, list) or len(value) <= LISTED:
+        return str(value)
+    return f"{', '.join(map(str, value[:LISTED]))} … ({len(value)})"
 
 
 def list_warnings(client: "Client") -> list[str]:

@@ -95,7 +95,7 @@ def _rounds(
 
 
 def _warn(client: "Client", console: Console) -> None:
-    """Say what a user should know before the first round."""
+    """Print warnings and facts before the first round."""
     for warning in list_warnings(client):
         say(console, warning, "yellow")
     if client.guard is not None and not client.guard.ledger.entries:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from repshare.errors import ConfigError
 from repshare.files import explain_errors, write_atomically
 from repshare.relay.auth import check_client_name
+from repshare.space.exposure import budget_options
 
 TABLE = '''"""What {name} brings to {task}. Put your table beside this file, and name the column of the class."""
 
@@ -36,8 +37,8 @@ def party() -> Party:
 '''
 README = """{name} in {task}: in this folder, look at what would leave, then join.
 
-  repshare join --party party.py:party --agreement agreement.json --dry-run
-  repshare join {address} --party party.py:party --token-file token --agreement agreement.json{ca}
+  repshare join --party party.py:party --agreement agreement.json --dry-run{budget}
+  repshare join {address} --party party.py:party --token-file token --agreement agreement.json{ca}{budget}
 
 The token is {name}'s name: nobody else may have it.
 """
@@ -70,18 +71,21 @@ class InvitedTo(NamedTuple):
     """What the clients agree on; empty: nothing."""
     address: str
     ca: Path | None
+    group_members: int
 
 
 def write_kit(folder: Path, name: str, token: str, about: InvitedTo) -> None:
     """Write the kit of this client."""
     agreement = json.loads(about.description)
     columns, words = agreement.get("columns", []), {"name": name, "task": about.task, "address": about.address}
+    ca = " --ca ca.pem" if about.ca else ""
+    budget = f" {budget_options(about.group_members)}" if agreement["loss"] == "discriminant" else ""
     with explain_errors(f"{folder} cannot be written"):
         folder.mkdir(parents=True)
         write_atomically(folder / "token", f"{token}\n", private=True)
         write_atomically(folder / "agreement.json", json.dumps(agreement, indent=2) + "\n")
         write_atomically(folder / "party.py", (TABLE if columns else ARRAYS).format(**words))
-        write_atomically(folder / "README.txt", README.format(**words, ca=" --ca ca.pem" if about.ca else ""))
+        write_atomically(folder / "README.txt", README.format(**words, ca=ca, budget=budget))
         if about.ca is not None:
             write_atomically(folder / "ca.pem", about.ca.read_bytes())
         if columns:

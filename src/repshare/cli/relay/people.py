@@ -50,7 +50,7 @@ def invite(
         days: Number of days after which the token ends. Default: never.
         out: Write the token to this file, which only you can read, instead of printing it.
         file: Invite all clients in this file, a name in each line. --kit says where to.
-        kit: Folder for a kit of each: agreement, CA, token, columns, a party file that runs, and the command.
+        kit: Folder for a kit of each: agreement, CA, token, columns, a party file that runs, and the commands.
         address: The relay's address, as clients reach it, for the kits.
         ca: The authority of the relay's certificate, a file (PEM), for the kits.
     """
@@ -92,7 +92,8 @@ def _write_kits(
         raise ConfigError("kits are for a --task")
     names = read_names(file)
     with storage.open() as relay:
-        about = InvitedTo(task, relay.get_task(task).entry.task.description or "", address, ca)
+        joined = relay.get_task(task).entry.task
+        about = InvitedTo(task, joined.description or "", address, ca, joined.group_members)
         check_kits(kit, names, about)
         for name in names:
             write_kit(kit / name, name, relay.access.invite(Grant("client", name, task), days=days), about)

@@ -41,7 +41,7 @@ class AuditLog:
             return
         try:
             _append(Path(self._place), line.encode())
-        except OSError as error:  # what was done is done; the other log must say that this one is incomplete
+        except OSError as error:  # the action is done: the other log must say that this one is incomplete
             logging.getLogger(__name__).error("the audit log cannot be written (%s): %s", error, line.strip())
 
     def note_operator(self, action: Action, /, **about: Any) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from repshare.stores import Store, decoded
 
-MOST_CLIENTS = 100_000  # of a task that are remembered: without tokens, anyone may ask under any name
+MOST_CLIENTS = 100_000  # remembered for a task: without tokens, anyone may ask under any name
 
 
 @dataclass

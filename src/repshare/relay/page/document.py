@@ -20,9 +20,9 @@ from repshare.sharing.task import Task
 from repshare.stores import Store, Transaction
 
 SHOWN = 100  # clients in the table
-MOST_CLASSES = 100  # whose samples are counted one by one
+MOST_CLASSES = 100  # classes with a count of their own
 LONGEST_NAME = 200  # characters of a class's or a column's name
-MOST_COLUMNS = 200  # that are shown
+MOST_COLUMNS = 200  # columns shown
 REFUSALS = 50
 SHARE = 40  # a document that cost a second of the processor is served for this many seconds
 AT_ONCE_BYTES = 4_000_000  # of releases that are read in one transaction, so that no request waits long for the store
@@ -175,7 +175,7 @@ def _read_parts(board: Board, members: Sequence[BoardMember]) -> dict[str, tuple
 
     def work(state: Transaction) -> None:
         for name in names:
-            with suppress(Damaged):  # which its owner is told of, and `relay check` names
+            with suppress(Damaged):  # its owner is told, and `relay check` names it
                 for release in read_releases(state, [name]):  # none, if it has left meanwhile
                     rows, shape = release.means, (task.classes, task.dimension)
                     found[name] = task.layout.count_classes(rows, *shape), task.layout.own_error(rows, *shape)

@@ -4,7 +4,7 @@ from functools import cache
 from pathlib import Path
 
 FOLDER = Path(__file__).parent / "static"
-HEADERS = (  # of all answers: under these, a browser runs nothing else, and keeps nothing
+HEADERS = (  # in every answer: a browser then runs nothing else, and keeps nothing
     (
         b"content-security-policy",
         b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "

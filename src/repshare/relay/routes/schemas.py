@@ -12,7 +12,7 @@ from repshare.secure import MOST_MEMBERS, STEPS
 
 MOST_NUMBER = 2**53  # of a meeting
 Model = TypeVar("Model", bound=BaseModel)
-LARGEST = 1e9  # of a number that a client tells
+LARGEST = 1e9  # the largest number that a client may report
 
 
 class JsonBody(BaseModel):

@@ -11,8 +11,8 @@ const MOST_NAMES = 12; // classes in the headline
 const MOST_REFUSALS = 12;
 const UNITS = ["B", "kB", "MB", "GB", "TB", "PB"];
 const COLOURS = 10; // of classes, in page.css
-const SHARED = "Clients share averages of representations: not data, not weights.";
-const SHARED_IN_SPACE = "Clients share weighted averages of vectors that a public map makes of their samples: not data, not a network’s weights. The total is a linear classifier.";
+const SHARED = "Clients share averages of their own networks’ features.";
+const SHARED_IN_SPACE = "Clients share weighted sums of vectors that a public map makes of their samples. The total is a linear classifier.";
 
 class Denied extends Error {} // 401, 403
 class Gone extends Error {} // 404
