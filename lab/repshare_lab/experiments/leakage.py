@@ -79,6 +79,7 @@ NOISY: dict[str, tuple[Case, ...]] = {  # class sums, shared once, with the nois
 }  # fmt: skip
 TOGETHER = {"cifar10": 10_000}  # samples of all clients; elsewhere there are as few clients as can be
 SHORT = {"cifar10": RELEASES[:2]}
+FEATURES = {"cifar10": " in EfficientNet-Lite0's features (192 pixels; shorter rows: `components`)"}
 NETWORKS = {"mnist": (120, 1200)}  # samples of a client of RS
 
 
@@ -238,7 +239,7 @@ def write_table(lines: Sequence[Line], setting: ResolvedSetting) -> str:
     note = f"\n{len(left)} cases have not been done yet.\n" if left else ""
     draws = " or ".join(map(str, sorted({DRAWS * len(group(own, "seed")) for own in cases.values()})))
     return (
-        f"{setting.dataset}: AUC of the best attack, mean of {draws} draws, after one release and more; half known: "
+        f"{setting.dataset}{FEATURES.get(setting.dataset, '')}: AUC of the best attack, mean of {draws} draws, after one release and more; half known: "
         f"after {SHOWN} releases, every other member of which the attacker knows; test accuracy after as many [%]. "
         "Allowed: by the rule for the numbers of a row.\n\n"
         + markdown(
