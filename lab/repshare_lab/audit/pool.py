@@ -16,6 +16,7 @@ from repshare.config import Policy, SpaceLoss
 from repshare.errors import ConfigError
 from repshare.space import choose
 from repshare.space.agreement import Agreement
+from repshare.space.space import Space
 from repshare_lab.audit.capture import Captured, Noisy, Told, capture, capture_sums
 from repshare_lab.audit.sequences import (
     ATTACKS,
@@ -32,6 +33,7 @@ from repshare_lab.audit.sequences import (
     score_means,
 )
 from repshare_lab.data import Splits
+from repshare_lab.simulation.embedding import Shortened
 
 DRAWS = 2
 BESIDE = 3  # clients, at least: whoever is seen alone has two others
@@ -45,9 +47,11 @@ class Pool:
     """A data set, each sample of which is public, or tested on, or a client's."""
 
     def __init__(self, splits: Splits) -> None:
-        prepared = splits.prepared()
+        self.embedded = splits.embedded
+        prepared = splits if self.embedded else splits.prepared()
         both = prepared.train, prepared.test
-        self.inputs = np.concatenate([each.images for each in both]).astype(np.float32)
+        inputs = (self.embedded.train, self.embedded.test) if self.embedded else [each.images for each in both]
+        self.inputs = np.concatenate(inputs).astype(np.float32, copy=False)
         self.labels = np.concatenate([each.labels for each in both]).astype(np.int64)
         self.classes, count = splits.classes, len(self.labels)
         public = min(MOST_PUBLIC, count // 3)
@@ -55,40 +59,47 @@ class Pool:
         order = np.random.default_rng(0).permutation(count)
         self.public, self.tested, self.rest = np.split(order, cuts)  # rows
 
+    def choose(self, words: tuple[str, ...]) -> Space:
+        """Return the space that these words name; of vectors of a recipe, what it would make of the images."""
+        if self.embedded:
+            return Shortened(" ".join(words), self.inputs.shape[1])
+        return choose(words, torch.from_numpy(self.inputs[:1]), 0)
+
     def draws(self, seed: int) -> list[Labels]:
         """Return the rows of clients in two random orders."""
         return [np.random.default_rng([seed, place]).permutation(self.rest) for place in range(DRAWS)]
 
-    def divide(self, samples: int, members: int, seed: int = 0) -> list[list[Labels]]:
+    def divide(self, samples: int, members: int, seed: int = 0, clients: int = BESIDE) -> list[list[Labels]]:
         """Return the rows of each client, in two draws.
 
         Args:
             samples: The samples behind what is seen, before some are held out.
             members: The clients whose total is seen; 1: a client by itself.
             seed: The seed of the draws.
+            clients: All clients, at least.
         """
-        own, clients = samples // members, max(members, BESIDE)
+        own, clients = samples // members, max(members, clients)
         if own < 1 or own * clients > len(self.rest):
             raise ConfigError(
                 f"{clients} clients of {own} samples each need {max(own, 1) * clients:,}; there are {len(self.rest):,}"
             )
         return [[rows[i * own : (i + 1) * own] for i in range(clients)] for rows in self.draws(seed)]
 
-    def capture(self, common: Agreement, *, samples: int, members: int, releases: int, seed: int = 0) -> list[Captured]:
+    def capture(self, common: Agreement, *, members: int, releases: int, **drawn: int) -> list[Captured]:
         """Capture what clients release without noise, `releases` times, in two draws: see `divide`."""
         return [
             capture(common, self.inputs, self.labels, owners, self.classes, visible=members, releases=releases)
-            for owners in self.divide(samples, members, seed)
+            for owners in self.divide(members=members, **drawn)
         ]
 
     def capture_sums(
-        self, common: Agreement, policy: Policy, *, samples: int, members: int, seed: int = 0
+        self, common: Agreement, policy: Policy, *, members: int, seed: int = 0, **drawn: int
     ) -> list[Noisy]:  # fmt: skip
         """Capture the noisy class sums of clients, in two draws: see `divide`."""
         given: dict[str, Any] = {"classes": self.classes, "policy": policy, "visible": members}
         return [
             capture_sums(common, self.inputs, self.labels, owners, **given, seed=DRAWS * seed + draw)
-            for draw, owners in enumerate(self.divide(samples, members, seed))
+            for draw, owners in enumerate(self.divide(members=members, seed=seed, **drawn))
         ]
 
 
@@ -108,7 +119,7 @@ class Ground(NamedTuple):
 @lru_cache(1)
 def lay_ground(pool: Pool, words: tuple[str, ...], loss: SpaceLoss = "squared") -> Ground:
     """The attacker's knowledge, and strangers, in the space that these words name."""
-    common = Agreement(choose(words, torch.from_numpy(pool.inputs[:1]), 0), loss)
+    common = Agreement(pool.choose(words), loss)
 
     def embed(rows: Labels) -> Points:
         pieces = [

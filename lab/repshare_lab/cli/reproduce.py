@@ -58,9 +58,10 @@ def reproduce(
     features kept short. models: three kinds of network together. clients: up to 10,000. space: the common
     space by its dimension, and by rounds. compute: a ResNet9 that computes with fewer bits.
 
-    leakage: attacks on what a relay sees of a common space (also digits, breast_cancer). faults: clients with wrong
-    labels, counts or rows, and what votes on parts do about them. backbone: CS in a pretrained network's features,
-    beside AFL and FedAvg of a linear head (cifar10, extra backbone).
+    leakage: attacks on what a relay sees of a common space (also digits, breast_cancer; cifar10: in a pretrained
+    network's features, extra backbone). faults: clients with wrong labels, counts or rows, and what votes on parts do
+    about them. backbone: CS in a pretrained network's features, beside AFL and FedAvg of a linear head (cifar10, extra
+    backbone).
 
     field: thirty methods, each beside its controls, and rates, chosen for them. topologies: RS without a relay.
 

