@@ -13,7 +13,6 @@ from rich.console import Console
 from repshare.cli import terminal
 from repshare.cli.interrupts import interruptible
 from repshare.cli.parsing import Json, print_json
-from repshare.cli.party.preview import policy_warnings
 from repshare.errors import ConfigError, DataError
 from repshare.fields import check_least
 from repshare.imports import check_installed
@@ -79,6 +78,7 @@ def compare(
         fallback: Dataset to use, with a warning, if the first cannot be downloaded.
     """
     check_installed("torch", "matplotlib")
+    from repshare.cli.party.preview import policy_warnings
     from repshare_lab.data.arrays import take
     from repshare_lab.experiments import comparison
     from repshare_lab.results import findings

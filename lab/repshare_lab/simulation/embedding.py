@@ -57,7 +57,8 @@ class Shortened(Space):
 
     @cached_property
     def _directions(self) -> torch.Tensor | None:
-        return build(self.recipe).directions
+        directions: torch.Tensor | None = build(self.recipe).directions  # type: ignore[assignment]
+        return directions
 
 
 def embed(

@@ -224,7 +224,7 @@ def walk(commands, *before):
 COMMANDS = all_commands()
 LEAVES = dict(walk(COMMANDS))
 BY_NAME = {name: command.layout or LAYOUTS.get(name) for name, command in LEAVES.items()}
-GROUPS = ["", "keys", "privacy", "relay", "relay tasks"]
+GROUPS = ["", "privacy", "relay", "relay tasks"]
 
 
 def call(capsys, *arguments):
@@ -298,8 +298,8 @@ def test_defaults_are_shown_as_they_are_typed(capsys):
     ("command", "said"),
     [
         (
-            "compare --clip 3",
-            "--clip is no option here: set clip in Python, in Policy(…), for repshare_lab.compare or your",
+            "compare --share-samples 3",
+            "--share-samples is no option here: set share_samples in Python, in Policy(…), for repshare_lab.compare or",
         ),
         (
             "compare --no-weighted",

@@ -115,4 +115,4 @@ def test_what_a_module_prints_is_not_in_the_json(space, tmp_path, monkeypatch, c
 
 def test_attackers_with_noise_for_images_are_refused_in_a_backbone(space):
     with pytest.raises(ConfigError, match="leave noise out"):
-        compare("digits", ["CS"], workers=0, space=space, attackers=0.4, attack="noise", **SETTING)
+        compare("digits", ["CS"], workers=0, space=space, noise_partners=0.4, **SETTING)
