@@ -32,6 +32,7 @@ CHECKS = {  # all of them, but one that needs arrays of another kind switched on
 }
 
 
+@pytest.mark.filterwarnings("ignore:columns reach")  # as those of the checks do
 @pytest.mark.parametrize("name", CHECKS)
 def test_scikit_learns_own_checks(name):
     estimator, check = CHECKS[name]
