@@ -36,6 +36,7 @@ CHECKS = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:columns reach")  # as those of the checks do
 @pytest.mark.parametrize("name", CHECKS)
 def test_scikit_learns_own_checks(name):
     estimator, check = CHECKS[name]

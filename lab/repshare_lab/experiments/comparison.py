@@ -88,7 +88,8 @@ def describe(runs: Sequence[Run[Setting]], setting: ResolvedSetting) -> dict[str
     """Return the contents of run.json."""
     methods = list(dict.fromkeys(run.method for run in runs))
     described = {"methods": methods, "seeds": sorted({run.seed for run in runs}), "setting": asdict(setting)}
-    described["titles"] = {method.name: method.title for method in map(find_method, methods)}
+    own = map(find_method, filter(is_reference, methods))
+    described["titles"] = {method.name: method.title for method in own}
     return described | describe_code([*methods, setting.dataset, *setting.model, *setting.space])
 
 

@@ -90,7 +90,7 @@ def own_mixes(summaries: Mapping[str, Summary], lines: Sequence[Line]) -> Table:
 def legend(titles: Mapping[str, str], seeds: int, *, differ: bool = False) -> str:
     """The meaning of the rows and columns of a comparison."""
     width = max(map(len, titles), default=0)
-    rows = [f"  [bold]{name:<{width}}[/]  {escape(title)}" for name, title in titles.items()]
+    rows = [f"  [bold]{escape(name):<{width}}[/]  {escape(title)}" for name, title in titles.items()]
     several = f", mean over clients ± seeds (standard deviation over {seeds})" if seeds > 1 else ""
     columns = [
         f"accuracy   in percent{several}",
