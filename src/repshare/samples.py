@@ -31,10 +31,10 @@ class Samples:
 
     def __init__(self, data: Labelled, *, rows: Tensor | None = None, device: str = "cpu") -> None:
         """With `rows`, hold only these samples, without a copy of them."""
-        _refuse_words(data)
         self.table = data if isinstance(data, Table) else None
         if isinstance(data, Table):
             data = data.inputs, data.labels
+        _refuse_words(data)
         self.device = torch.device(device)
         if isinstance(data, TensorDataset) and len(data.tensors) == 2:
             data = data.tensors

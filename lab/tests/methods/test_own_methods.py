@@ -177,7 +177,7 @@ def test_a_run_is_not_resumed_with_a_file_that_has_changed(own, splits, tmp_path
 
     resume()
     resume()
-    Path(own).write_text(OWN.replace("once more", "at last"))
+    Path(own).write_text(f"{OWN}\n# changed\n")
     with pytest.raises(ConfigError, match=rf"another run \({own} 'sha256 (\w+)' there, 'sha256 (?!\1)\w+' here\)"):
         resume()
     described = json.loads((tmp_path / "run/run.json").read_text())
