@@ -239,8 +239,9 @@ def write_table(lines: Sequence[Line], setting: ResolvedSetting) -> str:
     note = f"\n{len(left)} cases have not been done yet.\n" if left else ""
     draws = " or ".join(map(str, sorted({DRAWS * len(group(own, "seed")) for own in cases.values()})))
     return (
-        f"{setting.dataset}{FEATURES.get(setting.dataset, '')}: AUC of the best attack, mean of {draws} draws, after one release and more; half known: "
-        f"after {SHOWN} releases, every other member of which the attacker knows; test accuracy after as many [%]. "
+        f"{setting.dataset}{FEATURES.get(setting.dataset, '')}: AUC of the best attack, mean of {draws} draws, after "
+        f"one release and more; half known: after {SHOWN} releases, every other member of which the attacker knows; "
+        "test accuracy after as many [%]. "
         "Allowed: by the rule for the numbers of a row.\n\n"
         + markdown(
             ["<", "in the sum", "samples", "d", *(f"{each} releases" if each > 1 else "1 release" for each in RELEASES),

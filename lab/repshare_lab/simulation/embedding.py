@@ -57,7 +57,7 @@ class Shortened(Space):
 
     @cached_property
     def _directions(self) -> torch.Tensor | None:
-        return build(self.recipe).directions
+        return dict(build(self.recipe).named_buffers(recurse=False)).get("directions")
 
 
 def embed(
