@@ -44,7 +44,7 @@ CASES: dict[str, tuple[Case, ...]] = {  # those of one space one after the other
         (3, 120, 1), (3, 360, 1), (3, 360, 3), (32, 12, 1), (32, 120, 1), (32, 360, 1), (64, 120, 1), (64, 1200, 10),
         (14, 60, 1), (14, 360, 1), (14, 1200, 1), (14, 1200, 3), (49, 4000, 10), (150, 1200, 1), (0, 1200, 10),
         (0, 4000, 10), (100, 1200, 10), (256, 1200, 10), (49, 4000, 1), (49, 4000, 100), (14, 1200, 100),
-        (150, 4000, 100), (150, 12000, 100),
+        (150, 4000, 100), (150, 12000, 100), (150, 1200, 100), (14, 4000, 100),
     ),
     "fashion_mnist": (
         (14, 1200, 10), (64, 1200, 10), (64, 120, 1), (32, 1200, 10), (150, 1200, 10), (150, 4000, 10), (49, 4000, 10),
@@ -189,7 +189,7 @@ def _draw(axes: Axes, lines: Sequence[Line], members: int) -> None:
         if noisy:
             axes.plot([], [], "*", color="black", label=STAR, markersize=9)
         for place, (one, point) in enumerate(zip(ordered, points, strict=True)):
-            aside = (4, 4 if place % 2 else -9)  # neighbours' labels must not overlap
+            aside = (4, 4 if place % 2 else -9)  # so that neighbours do not meet
             axes.annotate(f"{one['d']:,}", point, aside, textcoords="offset points", fontsize=7, color=COLOURS[samples])
     axes.axvline(exposure.PROMISED, color="black", linestyle=":", linewidth=1)
     axes.set_xlim(0.48, 1.04)
@@ -240,8 +240,8 @@ def write_table(lines: Sequence[Line], setting: ResolvedSetting) -> str:
     draws = " or ".join(map(str, sorted({DRAWS * len(group(own, "seed")) for own in cases.values()})))
     return (
         f"{setting.dataset}{FEATURES.get(setting.dataset, '')}: AUC of the best attack, mean of {draws} draws, after "
-        "one release and more; half known: "
-        f"after {SHOWN} releases, every other member of which the attacker knows; test accuracy after as many [%]. "
+        f"one release and more; half known: after {SHOWN} releases, every other member of which the attacker knows; "
+        "test accuracy after as many [%]. "
         "Allowed: by the rule for the numbers of a row.\n\n"
         + markdown(
             ["<", "in the sum", "samples", "d", *(f"{each} releases" if each > 1 else "1 release" for each in RELEASES),
@@ -253,7 +253,7 @@ def write_table(lines: Sequence[Line], setting: ResolvedSetting) -> str:
 
 
 def is_allowed(line: Line, dataset: str) -> bool:
-    """Whether the rule allows what a line is of."""
+    """Return whether the rule allows what a line is of."""
     return bool(line["d"] <= exposure.most_numbers(round(line["behind"]), CLASSES.get(dataset, 10)))
 
 

@@ -57,8 +57,7 @@ class Shortened(Space):
 
     @cached_property
     def _directions(self) -> torch.Tensor | None:
-        directions: torch.Tensor | None = build(self.recipe).directions  # type: ignore[assignment]
-        return directions
+        return dict(build(self.recipe).named_buffers(recurse=False)).get("directions")
 
 
 def embed(
