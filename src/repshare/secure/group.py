@@ -48,6 +48,11 @@ class RelayMeetings:
     """The meetings of a relay's task: see `Meetings`."""
 
     def __init__(self, relay: RelayExchange) -> None:
+        """Meet through a relay.
+
+        Args:
+            relay: The relay, with the member's token.
+        """
         self.relay = relay
 
     def call(self, client: str, key: str, call: str, base: str, company: int, fault: str, *, patience: float) -> Called:
