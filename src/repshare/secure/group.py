@@ -48,10 +48,10 @@ class RelayMeetings:
     """The meetings of a relay's task: see `Meetings`."""
 
     def __init__(self, relay: RelayExchange) -> None:
-        """Meet there.
+        """Meet through a relay.
 
         Args:
-            relay: The connection to the relay.
+            relay: The relay, with the member's token.
         """
         self.relay = relay
 
