@@ -6,7 +6,7 @@ FLOWER := build/flower/.installed
 PAGES := build/pages
 # Tests of whole stories, minutes long together: a target of their own.
 WALKS := tests/test_walks.py tests/test_alone.py tests/test_tutorials.py lab/tests/cli/test_demo.py tests/party/test_ten_parties.py \
-	tests/cli/test_peering.py tests/party/test_space_party.py tests/party/test_space_group.py \
+	tests/cli/test_peering.py tests/party/test_space_party.py tests/party/test_gathered_group.py \
 	tests/party/test_join_page.py
 
 .PHONY: help run test walks flower services pictures soak check package audit bench docs tutorials format lock hashes clean

@@ -36,7 +36,6 @@ SLOWEST = (  # longest first: where several processes share the files, none is l
     "tests/cli/test_peering.py",
     "lab/tests/data/test_sources.py",
     "tests/privacy/test_budgets.py",
-    "tests/relay/routes/test_relay_schema.py",
     "tests/party/test_join.py",
     "tests/relay/test_relay_audit.py",
     "tests/test_documents.py",
