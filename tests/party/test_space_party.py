@@ -234,7 +234,8 @@ def test_a_dry_run_shows_the_agreement_and_sends_nothing(tmp_path, capsys, monke
     assert "11 vectors of 288 numbers" in told
     assert "23 samples are held out" in told
     for name, value in COMMON.describe().items():
-        assert value in (None, []) or f"{name} {str(value)[:60]}" in told
+        stated = ", ".join(map(str, value[:4])) if isinstance(value, list) and len(value) > 4 else str(value)
+        assert value in (None, []) or f"{name} {stated[:60]}" in told
     assert told.count("1 over 455 samples") == 10
 
 
