@@ -17,6 +17,7 @@ from repshare.space import Fourier, Patches, choose
 from repshare.space.agreement import Agreement, read_agreement
 from repshare.stores import open_database
 from repshare_lab import load
+from support.processes import eventually
 from support.relays import start_relay
 
 PARTY = """
@@ -110,14 +111,14 @@ def test_no_hostile_space_is_taken_unasked(relay, tmp_path, capsys):
 def test_the_usual_spaces_and_shorter_ones_need_no_word(relay, tmp_path):
     for name, space in USUAL.items():
         join(relay, name, space, tmp_path)
-        assert published(relay, name) == 1
+        eventually(lambda: published(relay, name) == 1, "the status is some moments old")  # noqa: B023
 
 
 def test_one_is_taken_with_a_copy_of_its_agreement_or_by_a_word(relay, tmp_path):
     for name, (space, words) in HOSTILE.items():
         if words is None:
             join(relay, name, space, tmp_path, "--accept-space")
-            assert published(relay, name) == 1
+            eventually(lambda: published(relay, name) == 1, "the status is some moments old")  # noqa: B023
     space, _ = HOSTILE["mirrored"]
     (tmp_path / "copy.json").write_text(json.dumps(Agreement(space).describe()))
     join(relay, "mirrored", space, tmp_path, "--agreement", str(tmp_path / "copy.json"), "--restart")

@@ -9,8 +9,8 @@ from dataclasses import fields
 COMMON = "common options"
 Layout = dict[str, str]  # names of options by title
 
-SHARED = "minimum-count share-classes share-inputs"
-BUDGET = "epsilon delta adjacency releases"
+SHARED = "minimum-count share-classes share-inputs releases"
+BUDGET = "epsilon delta adjacency"
 LAYOUTS: dict[str, Layout] = {
     "join": {
         COMMON: "party token-file rounds state dry-run approve compare restart",
