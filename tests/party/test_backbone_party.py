@@ -100,7 +100,7 @@ def test_three_sites_join_and_take_out_one_file_with_backbone_and_classifier(fol
         for each in joined:
             assert each.process.wait(120) == 0, each.err.read_text()
     records = [json.loads(line) for line in (folder / "repshare-tiles-north/records.jsonl").read_text().splitlines()]
-    assert records[-1]["test_accuracy"] > 1.3 * records[0]["test_accuracy"]
+    assert records[-1]["test_accuracy"] > 0.8, "of three classes north has two, and would have two thirds alone"
     kept = list((folder / "repshare-tiles-north.vectors").iterdir())
     assert kept
     assert all(path.stat().st_mode & 0o077 == 0 for path in kept)
